@@ -1,0 +1,155 @@
+"""Resources for every test: real servers, a fresh database, a way to wait.
+
+Each pytest process (so each xdist worker) has a Postgres and a Valkey of its own, made on
+first use: a test that restarts or floods a server hurts no neighbour. VPAY_TEST_POSTGRES
+and VPAY_TEST_BROKER name running servers instead; the broker's database is then flushed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+import redis
+from pydantic import SecretStr
+from pytest_postgresql.janitor import DatabaseJanitor
+
+from vpay_sandbox.postgres import Postgres
+from vpay_sandbox.valkey import Valkey
+from vpay_tasks.config import BrokerTable, DatabaseTable, Settings
+from vpay_tasks.store import migrate
+from vpay_tasks.store.db import Database, connect
+
+LOOK_EVERY_S = 0.02
+
+T = TypeVar("T")
+
+
+class Eventually(Protocol):
+    """Calls `condition` until it is truthy, and returns that. An AssertionError inside it
+    counts as not yet; any other error ends the test."""
+
+    def __call__(self, condition: Callable[[], T], *, within: float = 20.0) -> T: ...
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Postgres server: the URL of its maintenance database, as a superuser."""
+    if outside := os.environ.get("VPAY_TEST_POSTGRES"):
+        yield outside
+        return
+    # Without fsync a power cut may lose data; a killed process may not, and tests only kill.
+    server = Postgres(tmp_path_factory.mktemp("postgres"), settings={"fsync": "off"})
+    with server:
+        yield server.url()
+
+
+@pytest.fixture(scope="session")
+def template(postgres_url: str) -> Iterator[str]:
+    """The name of a migrated database that tests are cloned from."""
+    janitor = _janitor(postgres_url, f"vpay_template_{uuid.uuid4().hex[:12]}")
+    with janitor:
+        with connect(_at(postgres_url, janitor.dbname), application="tests") as connection:
+            migrate.apply(connection)
+        yield janitor.dbname
+
+
+@pytest.fixture
+def dsn(postgres_url: str, template: str) -> Iterator[str]:
+    """The URL of a migrated database that is this test's alone."""
+    name = f"vpay_test_{uuid.uuid4().hex[:12]}"
+    with _janitor(postgres_url, name, template=template):
+        yield _at(postgres_url, name)
+
+
+@pytest.fixture
+def empty_dsn(postgres_url: str) -> Iterator[str]:
+    """The URL of an empty database, not migrated, that is this test's alone."""
+    name = f"vpay_empty_{uuid.uuid4().hex[:12]}"
+    with _janitor(postgres_url, name):
+        yield _at(postgres_url, name)
+
+
+@pytest.fixture
+def database(dsn: str) -> Iterator[Database]:
+    """A Database on this test's database."""
+    database = Database(dsn, application="tests")
+    yield database
+    database.close()
+
+
+@pytest.fixture(scope="session")
+def _valkey_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if outside := os.environ.get("VPAY_TEST_BROKER"):
+        yield outside
+        return
+    with Valkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server.url()
+
+
+@pytest.fixture
+def broker_url(_valkey_url: str) -> Iterator[str]:
+    """The URL of a Valkey database, empty at the start and emptied after the test."""
+    with redis.Redis.from_url(_valkey_url) as client:
+        client.flushdb()
+        yield _valkey_url
+        client.flushdb()
+
+
+@pytest.fixture
+def settings(dsn: str, broker_url: str) -> Settings:
+    """Production's defaults on this test's servers."""
+    return Settings(
+        database=DatabaseTable(url=SecretStr(dsn)),
+        broker=BrokerTable(url=SecretStr(broker_url)),
+    )
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    """The only way to wait in a test: for a condition, never for a time."""
+    return _eventually
+
+
+def _eventually(condition: Callable[[], T], *, within: float = 20.0) -> T:
+    deadline = time.monotonic() + within
+    pause = threading.Event()
+    while True:
+        failure: AssertionError | None = None
+        last: object = None
+        try:
+            if found := condition():
+                return found
+            last = found
+        except AssertionError as error:
+            failure = error
+        if time.monotonic() > deadline:
+            what = getattr(condition, "__name__", repr(condition))
+            seen = f"it raised {failure}" if failure is not None else f"it said {last!r}"
+            raise AssertionError(
+                f"gave up after {within:g} s waiting for {what}; at the last look {seen}"
+            ) from failure
+        pause.wait(LOOK_EVERY_S)
+
+
+def _janitor(server: str, name: str, *, template: str | None = None) -> DatabaseJanitor:
+    parts = urlsplit(server)
+    return DatabaseJanitor(
+        user=parts.username or "postgres",
+        password=parts.password,
+        host=parts.hostname or "127.0.0.1",
+        port=parts.port or 5432,
+        dbname=name,
+        template_dbname=template,
+        maintenance_dbname=parts.path.strip("/") or "postgres",
+    )
+
+
+def _at(server: str, name: str) -> str:
+    return urlunsplit(urlsplit(server)._replace(path=f"/{name}"))

@@ -1,0 +1,93 @@
+"""Migrations on a real, empty database."""
+
+from __future__ import annotations
+
+import threading
+
+import psycopg
+import pytest
+
+from vpay_tasks.errors import Configuration, Storage
+from vpay_tasks.store import migrate
+from vpay_tasks.store.db import connect
+from vpay_tasks.store.migrate import Migration
+
+
+def test_an_empty_database_gets_every_file_once_and_in_order(empty_dsn: str) -> None:
+    with connect(empty_dsn, application="tests") as connection:
+        applied = migrate.apply(connection)
+        rows = connection.execute("SELECT number, name FROM vpay.migrations ORDER BY number")
+        assert [(m.number, m.name) for m in applied] == rows.fetchall()
+    assert applied
+    assert [m.number for m in applied] == list(range(1, len(applied) + 1))
+
+
+def test_migrating_twice_changes_nothing(empty_dsn: str) -> None:
+    with connect(empty_dsn, application="tests") as connection:
+        migrate.apply(connection)
+        before = connection.execute("SELECT * FROM vpay.migrations ORDER BY number").fetchall()
+        assert migrate.apply(connection) == []
+        after = connection.execute("SELECT * FROM vpay.migrations ORDER BY number").fetchall()
+    assert after == before
+
+
+def test_two_that_migrate_at_once_apply_each_file_once(empty_dsn: str) -> None:
+    applied: list[list[Migration]] = []
+
+    def migrate_once() -> None:
+        with connect(empty_dsn, application="tests") as connection:
+            applied.append(migrate.apply(connection))
+
+    threads = [threading.Thread(target=migrate_once) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(len(one) for one in applied) == [0, 0, 0, len(migrate.available())]
+
+
+def test_an_edited_file_is_refused_by_name(dsn: str) -> None:
+    with connect(dsn, application="tests") as connection:
+        connection.execute("UPDATE vpay.migrations SET sha256 = repeat('0', 64) WHERE number = 1")
+        with pytest.raises(Configuration, match=r"0001_\w+\.sql was edited"):
+            migrate.apply(connection)
+
+
+def test_a_missing_file_below_the_newest_is_refused(dsn: str) -> None:
+    with connect(dsn, application="tests") as connection:
+        connection.execute(
+            "INSERT INTO vpay.migrations (number, name, sha256)"
+            " VALUES (0, '0000_gone.sql', repeat('0', 64))"
+        )
+        with pytest.raises(Configuration, match=r"0000_gone\.sql was applied"):
+            migrate.apply(connection)
+
+
+def test_a_database_that_a_newer_release_migrated_is_current(dsn: str) -> None:
+    with connect(dsn, application="tests") as connection:
+        connection.execute(
+            "INSERT INTO vpay.migrations (number, name, sha256)"
+            " VALUES (9999, '9999_later.sql', repeat('0', 64))"
+        )
+        migrate.require_current(connection)
+        assert migrate.apply(connection) == []
+
+
+def test_a_database_behind_the_code_says_what_to_run(empty_dsn: str) -> None:
+    with (
+        connect(empty_dsn, application="tests") as connection,
+        pytest.raises(Storage, match="run `vpay-tasks migrate`"),
+    ):
+        migrate.require_current(connection)
+
+
+def test_a_file_that_fails_leaves_nothing_of_itself(empty_dsn: str) -> None:
+    with connect(empty_dsn, application="tests") as connection:
+        # The second table of the first file exists already, so the file fails half-way.
+        connection.execute("CREATE SCHEMA vpay")
+        connection.execute("CREATE TABLE vpay.lanes (mine integer)")
+        with pytest.raises(Exception, match="already exists"):
+            migrate.apply(connection)
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            connection.execute("SELECT 1 FROM vpay.jobs")
+        assert connection.execute("SELECT number FROM vpay.migrations").fetchall() == []

@@ -1,0 +1,277 @@
+"""Settings: the only reader of the environment and of files.
+
+One TOML file (`VPAY_CONFIG`, default `./vpay.toml`); `${NAME}` takes a value from the
+environment and `${file:/path}` from a file, so that no secret has to stand in it;
+`VPAY_DATABASE_URL` and `VPAY_BROKER_URL` win over the file. Every fault is found in one
+reading and told at once: a person mends a file once, not key by key.
+
+All durations are seconds. Every default is production's; a sandbox's file shortens them,
+nothing else differs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+from vpay_tasks.errors import Configuration
+
+Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
+Rungs = Annotated[tuple[Seconds, ...], Field(min_length=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+
+T = TypeVar("T", bound="Table")
+
+
+class Table(BaseModel):
+    """A table of the settings file. Unknown keys are faults: a typing error in a key would
+    otherwise silently run production on a default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class DatabaseTable(Table):
+    url: SecretStr = SecretStr("postgresql:///vpay")
+    pool: Annotated[int, Field(ge=1, le=200)] = 12
+    """Connections per process for handlers. Below the threads, handlers wait for each other."""
+    pulse: Literal["lock", "lease"] = "lock"
+    """`lease` behind a transaction pooler: no session lock, only leases tell the dead."""
+
+
+class BrokerTable(Table):
+    url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+
+
+class DispatchTable(Table):
+    queues: tuple[Name, ...] = ("payments", "webhooks", "inbox", "housekeeping", "default")
+    claim_lease: Seconds = 30
+    """How long a message may lie in the broker before its jobs are claimed anew. Lower: a
+    busy fleet claims twice; higher: what a lost message held waits longer."""
+    window: Annotated[float, Field(ge=1, le=4)] = 1.25
+    """Messages claimed and not yet started, per live worker thread."""
+    metrics_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
+
+
+class WorkerTable(Table):
+    run_lease: Seconds = 30
+    """Renewed by the pulse. Lower: a stall of Postgres frees jobs that still run."""
+    grace: Seconds = 25
+    """From the signal to the abandoning of what still runs. Five seconds less than the
+    supervisor's own patience (30 s is the usual)."""
+    modules: tuple[str, ...] = ()
+
+
+class KeysTable(Table):
+    payer_ref: tuple[SecretStr, ...] = ()
+    """Fernet keys, newest first: the first encrypts, all decrypt."""
+
+
+class EndpointSecret(Table):
+    secret: SecretStr
+    expires: datetime | None = None
+
+    @field_validator("expires")
+    @classmethod
+    def _aware(cls, value: datetime | None) -> datetime | None:
+        if value is not None and value.tzinfo is None:
+            raise ValueError("needs a time zone, as in 2030-01-31T00:00:00Z")
+        return value
+
+
+class EndpointTable(Table):
+    id: Name
+    url: Annotated[str, Field(min_length=1, max_length=2_048)]
+    secrets: tuple[EndpointSecret, ...] = ()
+    """Newest first. An endpoint without one is never posted to: its attempts fail."""
+    types: tuple[str, ...] = ("*",)
+    cap: Annotated[int, Field(ge=1, le=64)] | None = None
+
+    @field_validator("secrets", mode="before")
+    @classmethod
+    def _bare_strings(cls, value: object) -> object:
+        if isinstance(value, list):
+            return [{"secret": item} if isinstance(item, str) else item for item in value]
+        return value
+
+
+class MerchantTable(Table):
+    id: Name
+    endpoints: tuple[EndpointTable, ...] = ()
+
+
+class LivemodeTable(Table):
+    enabled: bool = False
+
+
+class LaddersTable(Table):
+    """Delays in seconds; the last rung repeats (spec 1 and 2) or ends the walk (delivery)."""
+
+    error: Rungs = (5, 15, 60, 300, 900, 3_600)
+    poll: Rungs = (10, 20, 30, 45, 60, 90, *(120,) * 14, 900)
+    delivery: Rungs = (10, 30, 120, 600, 3_600, 21_600, 86_400)
+    hourly: Seconds = 3_600
+    """For what is never parked: protected kinds after a bug, charges past the horizon."""
+    unknown_kind: Seconds = 30
+
+
+class WindowsTable(Table):
+    submit_deadline: Seconds = 45
+    """For everything a confirm does, rail call included; must stay below `recovery`."""
+    recovery: Seconds = 60
+    """A `submitting` charge younger than this still belongs to its confirm."""
+    horizon: Seconds = 86_400
+    unknown_kind: Seconds = 600
+    callback_floor: Seconds = 10
+    rail_connect: Seconds = 5
+    rail_request: Seconds = 20
+    delivery_connect: Seconds = 5
+    delivery_attempt: Seconds = 10
+    fan_out_every: Seconds = 5
+    scan_every: Seconds = 600
+    sweep_every: Seconds = 3_600
+
+
+class Settings(Table):
+    database: DatabaseTable = DatabaseTable()
+    broker: BrokerTable = BrokerTable()
+    dispatch: DispatchTable = DispatchTable()
+    worker: WorkerTable = WorkerTable()
+    rails: dict[str, dict[str, Any]] = Field(default_factory=dict, repr=False)
+    keys: KeysTable = KeysTable()
+    merchants: tuple[MerchantTable, ...] = ()
+    livemode: LivemodeTable = LivemodeTable()
+    ladders: LaddersTable = LaddersTable()
+    windows: WindowsTable = WindowsTable()
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings of this process. Raises Configuration with every fault, a line each."""
+    env = os.environ if environ is None else environ
+    path = Path(env.get("VPAY_CONFIG", "vpay.toml"))
+    return read(path, env)
+
+
+def settings_path() -> Path:
+    """Where `load()` reads from: watched by workers for changed endpoints."""
+    return Path(os.environ.get("VPAY_CONFIG", "vpay.toml"))
+
+
+def read(path: Path, env: Mapping[str, str]) -> Settings:
+    """The settings in `path`. A missing file is a fault only if the environment names none
+    of the two addresses either: a container may be run by environment alone."""
+    faults: list[str] = []
+    raw: dict[str, Any] = {}
+    try:
+        raw = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        if "VPAY_DATABASE_URL" not in env or "VPAY_CONFIG" in env:
+            raise Configuration(
+                f"no settings file {path}: create it, or name one with VPAY_CONFIG"
+            ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Configuration(f"cannot read {path}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise Configuration(f"{path} is not TOML: {error}") from None
+    raw = _filled_in(raw, env, "", faults)
+    for table, variable in (("database", "VPAY_DATABASE_URL"), ("broker", "VPAY_BROKER_URL")):
+        if variable in env:
+            raw[table] = {**raw.get(table, {}), "url": env[variable]}
+    settings = checked(Settings, raw, "", faults)
+    if settings is not None:
+        faults += _cross_faults(settings)
+    if faults or settings is None:
+        lines = "\n".join(f"  {fault}" for fault in sorted(set(faults)))
+        raise Configuration(f"{path}: {len(set(faults))} fault(s)\n{lines}")
+    return settings
+
+
+def checked(model: type[T], raw: Mapping[str, Any], where: str, faults: list[str]) -> T | None:
+    """`raw` as `model`, or None with every fault appended to `faults` (paths under `where`)."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        for item in error.errors(include_url=False, include_input=False):
+            path = _dotted((*where.split("."), *item["loc"]) if where else item["loc"])
+            if item["type"] == "extra_forbidden":
+                faults.append(f"{path}: unknown key{_nearest(model, item['loc'])}")
+            else:
+                faults.append(f"{path}: {item['msg']}")
+        return None
+
+
+def _cross_faults(settings: Settings) -> Iterable[str]:
+    if settings.windows.submit_deadline >= settings.windows.recovery:
+        yield (
+            "windows.submit_deadline: must be shorter than windows.recovery, or recovery"
+            " judges charges whose confirm still talks to the rail"
+        )
+    if settings.livemode.enabled:
+        yield "livemode.enabled: this version has no egress guard yet; it runs in test mode only"
+    seen = set()
+    for merchant in settings.merchants:
+        if merchant.id in seen:
+            yield f"merchants: id {merchant.id!r} stands twice"
+        seen.add(merchant.id)
+        ids = [endpoint.id for endpoint in merchant.endpoints]
+        for twice in sorted({i for i in ids if ids.count(i) > 1}):
+            yield f"merchants.{merchant.id}.endpoints: id {twice!r} stands twice"
+
+
+_PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
+
+
+def _filled_in(value: Any, env: Mapping[str, str], where: str, faults: list[str]) -> Any:
+    """`value` with its placeholders replaced; names a placeholder's key, never its value."""
+    if isinstance(value, dict):
+        return {k: _filled_in(v, env, f"{where}.{k}".strip("."), faults) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_filled_in(v, env, f"{where}.{i}", faults) for i, v in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def found(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name.startswith("file:"):
+            try:
+                return Path(name.removeprefix("file:")).read_text("utf-8").rstrip("\n")
+            except (OSError, UnicodeDecodeError) as error:
+                faults.append(f"{where}: cannot read ${{{name}}}: {type(error).__name__}")
+                return ""
+        if name not in env:
+            faults.append(f"{where}: the environment has no {name}")
+        return env.get(name, "")
+
+    return _PLACEHOLDER.sub(found, value)
+
+
+def _dotted(loc: Iterable[object]) -> str:
+    return ".".join(str(part) for part in loc)
+
+
+def _nearest(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:
+    """`, did you mean …?` with the known key nearest to the last part of `loc`."""
+    owner: type[BaseModel] | None = model
+    for part in loc[:-1]:
+        if isinstance(part, str) and owner is not None and part in owner.model_fields:
+            owner = _table_in(owner.model_fields[part].annotation)
+    known = list(owner.model_fields) if owner is not None else []
+    close = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.5)
+    return f", did you mean {close[0]!r}?" if close else f"; known here: {', '.join(sorted(known))}"
+
+
+def _table_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in get_args(annotation):
+        if (table := _table_in(inner)) is not None:
+            return table
+    return None

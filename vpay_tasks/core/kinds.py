@@ -1,0 +1,38 @@
+"""The built-in kinds: names, queues and dedupe keys, as one constant (spec 1).
+
+They stand below the handlers so that whoever enqueues one (a confirm, the fan-out)
+needs no import of the code that runs it. A singleton's interval is `every`, taken from
+the settings' windows by its name in SINGLETON_WINDOWS.
+"""
+
+from __future__ import annotations
+
+from vpay_tasks.core.task import Kind
+
+POLL_CHARGE = Kind("poll_charge", queue="payments", priority=1, protected=True, built_in=True)
+DELIVER_WEBHOOK = Kind("deliver_webhook", queue="webhooks", protected=True, built_in=True)
+FAN_OUT_EVENTS = Kind(
+    "fan_out_events",
+    queue="housekeeping",
+    priority=0,
+    protected=True,
+    built_in=True,
+    singleton="fanout:events",
+    every=5.0,
+)
+SINGLETON_WINDOWS = {
+    "fan_out_events": "fan_out_every",
+}
+"""Which of the settings' windows is a singleton's interval."""
+
+
+def poll_key(charge_id: str) -> str:
+    return f"poll:{charge_id}"
+
+
+def webhook_key(delivery_id: str) -> str:
+    return f"webhook:{delivery_id}"
+
+
+def endpoint_lane(merchant_id: str, endpoint_id: str) -> str:
+    return f"{merchant_id}/{endpoint_id}"

@@ -1,0 +1,38 @@
+"""Delays between attempts. Pure: a random number, where one is wanted, is passed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Seconds to wait after the first, second, … failure; the last rung repeats for ever.
+
+    `jitter` is added only (a rung is a promise not to come earlier): 0.1 spreads an
+    outage's victims over a tenth of the rung, so that they don't return as one herd.
+    """
+
+    rungs: tuple[float, ...]
+    jitter: float = 0.1
+
+    def delay(self, count: int, spread: float = 0.0) -> float:
+        """Seconds after failure number `count` (0-based); `spread` in [0, 1) is the dice."""
+        rung = self.rungs[min(max(count, 0), len(self.rungs) - 1)]
+        return rung * (1 + self.jitter * spread)
+
+
+DEFAULT = Ladder((5, 15, 60, 300, 900, 3_600))
+"""For kinds that name none; the settings' `ladders.error` takes its place at boot."""
+
+
+def crash_delay(crashes: int, spread: float) -> float:
+    """Seconds before a row whose process died `crashes` times in a row runs again.
+
+    None after the first crash (a killed worker's jobs run again within two seconds);
+    full jitter from the second on, so that a row that kills its process can't take a
+    fleet down in lockstep. Mirrors `reap` in jobs.sql, which does it by the database.
+    """
+    if crashes <= 1:
+        return 0.0
+    return spread * min(10.0 * 2.0 ** min(crashes - 2, 30), 3_600.0)

@@ -1,0 +1,121 @@
+"""How the end of a run becomes the settle of its row. Pure: a table in code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from vpay_tasks.core.job import Again, Answer, Done, Park
+from vpay_tasks.core.ladders import DEFAULT, Ladder
+from vpay_tasks.core.task import Kind
+from vpay_tasks.errors import (
+    DeadReason,
+    Exhausted,
+    Internal,
+    Retry,
+    Severity,
+    VpayError,
+    describe,
+    sanitise,
+)
+
+HOURLY: Final = 3_600.0
+
+
+class Verb(Enum):
+    """What a settle does to the row; the words of `settle` in jobs.sql."""
+
+    FINISH = "finish"
+    AGAIN = "again"
+    """Due again, nothing counted; failures back to zero."""
+    RETRY = "retry"
+    """Due again after an error; failures + 1."""
+    UNKNOWN = "unknown"
+    """Due again because this process doesn't know the kind; nothing counted."""
+    PARK = "park"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """One settle: `delay` in seconds (for the three that come back), `error` sanitised."""
+
+    verb: Verb
+    delay: float = 0.0
+    error: str | None = None
+    reason: DeadReason | None = None
+    severity: Severity = Severity.INFO
+    """Of the disposition line; what failed has had its own."""
+
+
+def ending_of_answer(kind: Kind, answer: Answer | None) -> Ending:
+    """The ending of a handler that returned. None is Done."""
+    match answer:
+        case None | Done():
+            if kind.every is not None:
+                return Ending(Verb.AGAIN, delay=kind.every)
+            return Ending(Verb.FINISH)
+        case Again(after):
+            return Ending(Verb.AGAIN, delay=after)
+        case Park(text):
+            return Ending(
+                Verb.PARK,
+                error=sanitise(text),
+                reason=DeadReason.BY_TASK,
+                severity=Severity.ERROR,
+            )
+
+
+def ending_of_error(
+    kind: Kind,
+    error: BaseException,
+    failures: int,
+    *,
+    spread: float,
+    error_ladder: Ladder,
+    hourly: float = HOURLY,
+) -> Ending:
+    """The ending of a handler that raised (spec 6). `failures` are those before this one;
+    `spread` in [0, 1) is the jitter's dice."""
+    text = describe(error)
+    ladder = kind.ladder if kind.ladder != DEFAULT else error_ladder
+    delay = ladder.delay(failures, spread)
+    if not isinstance(error, VpayError):
+        if kind.built_in:
+            error = Internal(text)  # our own bug: never a merchant's ladder
+        else:
+            return _or_exhausted(kind, failures, Ending(Verb.RETRY, delay, text))
+    if isinstance(error, Exhausted):
+        return Ending(Verb.RETRY, hourly, text)
+    if error.retry is Retry.BACK_OFF:
+        if kind.every is not None:
+            return Ending(Verb.RETRY, kind.every, text)
+        return _or_exhausted(kind, failures, Ending(Verb.RETRY, delay, text))
+    if kind.protected:
+        # Never parked: money or a merchant waits behind it. A person was paged.
+        return Ending(Verb.RETRY, kind.every or hourly, text, severity=Severity.WARN)
+    return Ending(Verb.PARK, error=text, reason=error.dead_reason, severity=Severity.ERROR)
+
+
+def ending_of_unknown_kind(unknown_for: float, *, every: float, give_up_after: float) -> Ending:
+    """A rollout brings kinds before the code that runs them: wait, then park, both without
+    spending an attempt. `unknown_for` is by the database's clock."""
+    if unknown_for < give_up_after:
+        return Ending(Verb.UNKNOWN, every)
+    return Ending(
+        Verb.PARK,
+        error="no worker knows this kind: deploy its module, or delete the job",
+        reason=DeadReason.UNKNOWN_KIND,
+        severity=Severity.ERROR,
+    )
+
+
+def _or_exhausted(kind: Kind, failures: int, ending: Ending) -> Ending:
+    if kind.protected or failures + 1 < kind.max_attempts:
+        return ending
+    return Ending(
+        Verb.PARK,
+        error=ending.error,
+        reason=DeadReason.ATTEMPTS_EXHAUSTED,
+        severity=Severity.ERROR,
+    )

@@ -1,0 +1,218 @@
+"""Connections: the pool, the unit of work, and hints after a commit.
+
+A unit of work commits when its block returns, rolls back on an error, and has a third,
+normal ending: `raise Abandon()` rolls back and is no error. "Forgot to commit" can't be
+written.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Protocol
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from vpay_tasks.errors import Internal, Severity, Storage, describe
+from vpay_tasks.store import sql
+from vpay_tasks.telemetry import say
+
+Abandon = psycopg.Rollback
+"""Raise it in a unit of work to roll back and go on behind the block."""
+
+SESSION_OPTIONS: Final = (
+    # A process killed inside a statement: the backend notices at once, not when it ends.
+    "-c client_connection_check_interval=200ms"
+    # A bug that leaves a transaction open would hold its locks and the xmin horizon.
+    " -c idle_in_transaction_session_timeout=60s"
+    " -c statement_timeout=60s -c lock_timeout=15s"
+    # Plans that turn generic early: every hot statement is short and always the same.
+    " -c jit=off"
+)
+CONNECT_OPTIONS: Final[dict[str, Any]] = {
+    "connect_timeout": 5,
+    # A vanished server (no FIN) is noticed in about ten seconds instead of two hours.
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+CHECKOUT_TIMEOUT_S: Final = 10.0
+"""Longer waits hide an exhausted pool; shorter ones fail in a burst that would pass."""
+
+
+class Connection(psycopg.Connection[sql.Row]):
+    """A connection of ours: remembers which jobs its transaction wants awake."""
+
+    _hints: set[str] | None = None
+
+    @property
+    def hints(self) -> set[str]:
+        """Dedupe keys to pull forward once this transaction has committed; "" just wakes."""
+        if self._hints is None:
+            self._hints = set()
+        return self._hints
+
+
+def connect(url: str, *, application: str) -> Connection:
+    """One dedicated autocommit connection. Raises Storage."""
+    try:
+        return Connection.connect(
+            url,
+            autocommit=True,
+            application_name=application,
+            options=SESSION_OPTIONS,
+            **CONNECT_OPTIONS,
+        )
+    except psycopg.Error as error:
+        raise Storage(_reachability(error)) from None
+
+
+class HintSink(Protocol):
+    """Where a committed transaction's hints go (hints.py; none: the poll finds the work)."""
+
+    def add(self, keys: set[str]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Database:
+    """A pool made on first use – so after the fork – and the units of work over it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        size: int = 12,
+        application: str = "vpay",
+        hints: HintSink | None = None,
+    ) -> None:
+        self.url = url
+        self.application = application
+        self._size = size
+        self._pool: ConnectionPool[Connection] | None = None
+        self._pid = 0
+        self._lock = threading.Lock()
+        self._hints = hints
+
+    def __repr__(self) -> str:
+        return f"Database({self.application})"  # the URL may hold a password
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """An autocommit connection of the pool: for single statements. Raises Storage."""
+        pool = self._opened()
+        try:
+            connection = pool.getconn(timeout=CHECKOUT_TIMEOUT_S)
+        except (PoolTimeout, psycopg.Error) as error:
+            raise Storage(f"no connection to Postgres: {describe(error)}") from None
+        try:
+            yield connection
+        finally:
+            pool.putconn(connection)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A unit of work. Raises AmbiguousCommit when the COMMIT's answer was lost."""
+        with self.connection() as connection:
+            connection.hints.clear()
+            with unit_of_work(connection):
+                yield connection
+            hints = set(connection.hints)
+        if hints and self._hints is not None:
+            self._hints.add(hints)
+
+    def close(self) -> None:
+        """Give the connections back. A closed Database opens again on its next use."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if self._hints is not None:
+            self._hints.close()
+        if pool is not None and self._pid == os.getpid():
+            pool.close()
+
+    def _opened(self) -> ConnectionPool[Connection]:
+        with self._lock:
+            if self._pool is not None and self._pid != os.getpid():
+                # A socket shared by two processes mixes their answers up.
+                raise Internal("a database pool was made before the fork: make it after")
+            if self._pool is None:
+                self._pid = os.getpid()
+                self._pool = ConnectionPool(
+                    self.url,
+                    connection_class=Connection,
+                    kwargs={
+                        "autocommit": True,
+                        "application_name": self.application,
+                        "options": SESSION_OPTIONS,
+                        **CONNECT_OPTIONS,
+                    },
+                    min_size=0,
+                    max_size=self._size,
+                    max_idle=60,
+                    reconnect_timeout=2,
+                    check=_still_there,
+                    open=True,
+                )
+            return self._pool
+
+
+@contextmanager
+def unit_of_work(connection: Connection) -> Iterator[Connection]:
+    """BEGIN; the block; COMMIT. See the module for the endings."""
+    try:
+        connection.execute("BEGIN")
+    except psycopg.Error as error:
+        raise sql.classified(error, "BEGIN") from error
+    try:
+        yield connection
+    except Abandon:
+        _roll_back(connection)
+        return
+    except BaseException:
+        _roll_back(connection)
+        raise
+    if connection.info.transaction_status == TransactionStatus.INERROR:
+        _roll_back(connection)
+        raise Internal(
+            "an SQL error was swallowed inside a unit of work: COMMIT would silently roll back"
+        )
+    try:
+        connection.execute("COMMIT")
+    except psycopg.Error as error:
+        raise sql.classified(error, "COMMIT", ambiguous=sql.broken(connection)) from error
+
+
+def _roll_back(connection: Connection) -> None:
+    try:
+        connection.execute("ROLLBACK")
+    except psycopg.Error as error:
+        # The server rolls back by itself when the connection is gone.
+        say(
+            Severity.WARN,
+            "a rollback could not be sent; the server does it by itself",
+            action="rollback_unsent",
+            error=describe(error),
+        )
+        with suppress(psycopg.Error):
+            connection.close()
+
+
+def _still_there(connection: Connection) -> None:
+    """Refuse a pooled connection whose server has hung up: its socket is readable though
+    nothing was asked. Costs no round trip, unlike a SELECT 1."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
+    if poll.poll(0):
+        connection.close()
+        raise psycopg.OperationalError("the server closed this idle connection")
+
+
+def _reachability(error: psycopg.Error) -> str:
+    lines = (str(error) or type(error).__name__).splitlines()
+    return f"Postgres is out of reach: {lines[0]}"

@@ -1,0 +1,75 @@
+"""Hints after a commit: look at these jobs now. Polling is the truth; a lost hint costs
+milliseconds."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from vpay_tasks.errors import Severity, VpayError, describe
+from vpay_tasks.store import jobs, sql
+from vpay_tasks.store.db import Connection, connect
+from vpay_tasks.telemetry import say
+
+INTERVAL_S: Final = 0.010
+"""One NOTIFY per 10 ms and process: commits of notifying transactions are serialised
+database-wide, so a hint with every commit would slow every commit down."""
+
+
+class Hinter:
+    """Pulls the named jobs forward and wakes the dispatchers, coalesced, behind the
+    caller's back. Its thread and connection are made on first use, so after a fork."""
+
+    def __init__(self, url: str, *, application: str = "vpay") -> None:
+        self._url = url
+        self._application = f"{application} hints"
+        self._wanted: set[str] = set()
+        self._wake = threading.Condition()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, keys: set[str]) -> None:
+        with self._wake:
+            self._wanted |= keys
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="vpay-hints", daemon=True)
+                self._thread.start()
+            self._wake.notify()
+
+    def close(self) -> None:
+        """Send what is left, then end; at most a second, since it is only a hint."""
+        with self._wake:
+            thread, self._thread = self._thread, None
+            self._closing.set()
+            self._wake.notify()
+        if thread is not None:
+            thread.join(timeout=1)
+        self._closing.clear()
+
+    def _run(self) -> None:
+        connection: Connection | None = None
+        while keys := self._next():
+            try:
+                if connection is None or sql.broken(connection):
+                    connection = connect(self._url, application=self._application)
+                send(connection, keys)
+            except VpayError as error:
+                say(Severity.WARN, "hints were lost", action="hint", error=describe(error))
+            self._closing.wait(INTERVAL_S)
+        if connection is not None:
+            connection.close()
+
+    def _next(self) -> set[str]:
+        with self._wake:
+            while not self._wanted and not self._closing.is_set():
+                self._wake.wait()
+            keys, self._wanted = self._wanted, set()
+            return keys
+
+
+def send(connection: Connection, keys: set[str]) -> None:
+    """Pull the jobs of `keys` forward one by one (each its own commit: no lock is held from
+    one to the next), then notify. The key "" stands for no job: it only wakes."""
+    for key in sorted(keys - {""}):
+        jobs.pull_forward(connection, key, floor=0.0)
+    jobs.wake(connection)

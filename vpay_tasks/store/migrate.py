@@ -1,0 +1,124 @@
+"""Migrations: the files of `schema/`, in order, each once, each remembered by its SHA-256.
+
+Everything lives in the Postgres schema `vpay`, beside the application's own tables: one
+transaction must be able to write both, and names like `events` are taken there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib import resources
+from typing import Final
+
+import psycopg
+
+from vpay_tasks.errors import Configuration, Storage
+from vpay_tasks.store import sql
+from vpay_tasks.store.db import Connection
+
+LOCK_NAME: Final = "vpay migrations"
+"""Its hashtext stands in pg_locks.objid, under classid 86 ('V'), while a migration runs."""
+
+_FILE = re.compile(r"^(\d{4})_[a-z0-9_]+\.sql$")
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One file of schema/."""
+
+    number: int
+    name: str
+    text: str
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def available() -> list[Migration]:
+    """The files that ship with this version, in order."""
+    found = [
+        Migration(int(match.group(1)), item.name, item.read_text("utf-8"))
+        for item in resources.files("vpay_tasks").joinpath("schema").iterdir()
+        if (match := _FILE.match(item.name))
+    ]
+    return sorted(found, key=lambda migration: migration.number)
+
+
+def pending(connection: Connection) -> list[Migration]:
+    """What `apply` would run. Raises Configuration for an edited or unknown file."""
+    files = available()
+    applied = _applied(connection)
+    by_number = {migration.number: migration for migration in files}
+    for number, (name, digest) in applied.items():
+        file = by_number.get(number)
+        if file is None:
+            if number > max(by_number, default=0):
+                continue  # a newer release migrated: ours runs on it
+            raise Configuration(f"migration {name} was applied, but its file is missing here")
+        if file.digest != digest:
+            raise Configuration(
+                f"migration {name} was edited after it was applied: restore the file, and"
+                " write the change as a new migration"
+            )
+    return [migration for migration in files if migration.number not in applied]
+
+
+def apply(connection: Connection) -> list[Migration]:
+    """Run what is pending, each file in a transaction of its own, under one lock."""
+    try:
+        # Building an index takes what it takes; waiting for a lock would make all others wait.
+        connection.execute("SET statement_timeout = 0")
+        connection.execute("SET lock_timeout = '10s'")
+        connection.execute("SELECT pg_advisory_lock(86, hashtext(%s))", (LOCK_NAME,))
+        try:
+            _create_record(connection)
+            todo = pending(connection)
+            for migration in todo:
+                with connection.transaction():
+                    connection.execute(migration.text.encode())
+                    connection.execute(
+                        "INSERT INTO vpay.migrations (number, name, sha256)"
+                        " VALUES (%(number)s, %(name)s, %(sha256)s)",
+                        {
+                            "number": migration.number,
+                            "name": migration.name,
+                            "sha256": migration.digest,
+                        },
+                    )
+            return todo
+        finally:
+            connection.execute("SELECT pg_advisory_unlock(86, hashtext(%s))", (LOCK_NAME,))
+    except psycopg.Error as error:
+        raise sql.classified(error, "migrate") from error
+
+
+def require_current(connection: Connection) -> None:
+    """Raise Storage when the database lacks a migration that this version needs."""
+    missing = pending(connection)
+    if missing:
+        raise Storage(
+            f"the database lacks {len(missing)} migration(s), the first is {missing[0].name}:"
+            " run `vpay-tasks migrate`"
+        )
+
+
+def _create_record(connection: Connection) -> None:
+    connection.execute("CREATE SCHEMA IF NOT EXISTS vpay")
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS vpay.migrations ("
+        " number integer PRIMARY KEY,"
+        " name text NOT NULL,"
+        " sha256 text NOT NULL,"
+        " applied_at timestamptz NOT NULL DEFAULT now())"
+    )
+
+
+def _applied(connection: Connection) -> dict[int, tuple[str, str]]:
+    exists = connection.execute("SELECT to_regclass('vpay.migrations') IS NOT NULL").fetchone()
+    if not exists or not exists[0]:
+        return {}
+    rows = connection.execute("SELECT number, name, sha256 FROM vpay.migrations").fetchall()
+    return {number: (name, digest) for number, name, digest in rows}

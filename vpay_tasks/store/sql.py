@@ -1,0 +1,130 @@
+"""SQL lives in `.sql` files; this is the one place where it is executed.
+
+A file holds named statements: `-- name: claim`, why-lines, the statement. `run` executes
+one, and turns whatever psycopg raises into the tree of `errors` – once, here.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Final
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from vpay_tasks.errors import (
+    AmbiguousCommit,
+    Conflict,
+    Internal,
+    InvalidRequest,
+    Severity,
+    Storage,
+    VpayError,
+)
+from vpay_tasks.telemetry import say
+
+SLOW_S: Final = 1.0
+"""A statement that takes this long is told: every hot one takes milliseconds."""
+
+Row = tuple[Any, ...]
+Connection = psycopg.Connection[Row]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One named statement of one file."""
+
+    file: str
+    name: str
+    text: str
+
+
+class Statements(dict[str, Statement]):
+    """The statements of one file, by name."""
+
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+def load(module: str) -> Statements:
+    """The statements beside the module `module` (pass `__name__`): jobs.py has jobs.sql."""
+    file = f"{module.rsplit('.', 1)[-1]}.sql"
+    source = resources.files("vpay_tasks.store").joinpath(file).read_text("utf-8")
+    parts = _NAME.split(source)[1:]
+    found = Statements()
+    for name, text in zip(parts[::2], parts[1::2], strict=True):
+        if name in found:
+            raise Internal(f"{file}: statement {name!r} stands twice")
+        found[name] = Statement(file, name, text.strip())
+    return found
+
+
+def run(
+    connection: Connection, statement: Statement, params: Mapping[str, Any] | None = None
+) -> list[Row]:
+    """Execute `statement` and return its rows (none for one that returns none).
+
+    Raises Storage for whatever time may heal, AmbiguousCommit when the connection broke
+    under a statement that commits by itself, Conflict, InvalidRequest, Internal.
+    """
+    begun = time.monotonic()
+    commits_itself = connection.info.transaction_status == TransactionStatus.IDLE
+    try:
+        # The text is a file's, never built at run time.
+        cursor = connection.execute(statement.text.encode(), params)
+        return cursor.fetchall() if cursor.description is not None else []
+    except psycopg.Error as error:
+        ambiguous = commits_itself and broken(connection)
+        raise classified(error, statement.name, ambiguous=ambiguous) from error
+    finally:
+        if (took := time.monotonic() - begun) > SLOW_S:
+            say(
+                Severity.WARN,
+                "a statement was slow",
+                action="slow_statement",
+                statement=f"{statement.file}:{statement.name}",
+                seconds=round(took, 3),
+            )
+
+
+def broken(connection: Connection) -> bool:
+    """Whether the server can no longer be asked over this connection."""
+    return connection.closed or connection.broken
+
+
+def classified(error: psycopg.Error, what: str, *, ambiguous: bool = False) -> VpayError:
+    """psycopg's error as one of ours; `what` names the statement. `ambiguous`: a commit was
+    on its way when the connection broke."""
+    state = error.sqlstate or ""
+    text = f"{what}: {_first_line(error)}" + (f" [{state}]" if state else "")
+    if ambiguous:
+        return AmbiguousCommit(text)
+    if state == "23505":
+        return Conflict(text)
+    if state == "23503":
+        return InvalidRequest(text)
+    if state[:2] in {"22", "23", "54", "42", "0A", "21"} or isinstance(
+        error, psycopg.DataError | psycopg.ProgrammingError
+    ):
+        return Internal(text)
+    return Storage(text)
+
+
+def is_bad_data(error: VpayError) -> bool:
+    """Whether the row itself is what the database refused (SQLSTATE class 22, 23, 54): no
+    repetition of the statement can succeed."""
+    cause = error.__cause__
+    if not isinstance(cause, psycopg.Error):
+        return False
+    if isinstance(cause, psycopg.DataError) and cause.sqlstate is None:
+        return True  # refused by the client library before it was sent: a NUL, say
+    return (cause.sqlstate or "")[:2] in {"22", "23", "54"}
+
+
+def _first_line(error: psycopg.Error) -> str:
+    # Later lines may quote the row's values (DETAIL), which a log must not hold.
+    return (str(error).splitlines() or [type(error).__name__])[0]

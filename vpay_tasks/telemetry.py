@@ -1,0 +1,125 @@
+"""What the outside sees: log lines, counters, alerts. Every field and metric name is here.
+
+A log line is one JSON object: a fixed sentence and fields. Counters of a worker travel in
+its `workers` row and are exported by the dispatcher (spec 1, Gauges); so a counter is a
+number in this process, nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from vpay_tasks.errors import Severity, VpayError, describe
+
+log: Final = logging.getLogger("vpay_tasks")
+
+COUNTERS: Final = {
+    "jobs_started": "Jobs started (the lease was swapped).",
+    "jobs_finished": "Jobs settled as finished.",
+    "jobs_rescheduled": "Jobs settled as due again later.",
+    "jobs_parked": "Jobs settled as dead letters.",
+    "job_failures": "Jobs that ended by an error.",
+    "alerts": "Log lines with alert = true.",
+    "settles_lost": "Settles that matched no row: the lease had moved on.",
+    "settles_ambiguous": "Settles whose commit lost its answer and were re-read.",
+    "ambiguous_unknown": "Ambiguous settles whose end could not be told; left alone.",
+    "settle_groups": "Settle statements sent.",
+    "settle_group_jobs": "Jobs settled by them.",
+    "duplicates_refused": "Messages whose claim token had been used or reaped.",
+    "messages_refused": "Broker messages that are not ours: foreign, poisoned, oversized.",
+    "leases_lost": "Running jobs whose lease was found moved on while they ran.",
+    "over_budget": "Jobs cancelled past their budget.",
+    "machinery_failures": "Claims, publishes, reaps, seeds, pulses that could not run.",
+    "claims": "Rows claimed.",
+    "published": "Messages published.",
+    "publish_failures": "Publishes that failed; their claims were released.",
+    "reaped_claim_expired": "Claimed rows freed past their lease; they never ran.",
+    "reaped_run_expired": "Running rows freed past their lease.",
+    "reaped_worker_gone": "Running rows freed because their worker is dead.",
+    "rail_calls": "Requests to payment rails.",
+    "posts": "Webhook requests sent.",
+}
+"""Closed: `count()` of another name is a bug. Values say what one unit means."""
+
+_counts: Counter[str] = Counter()
+_counts_lock = threading.Lock()
+
+
+def count(name: str, by: int = 1) -> None:
+    """Add `by` to the counter `name` of this process."""
+    if name not in COUNTERS:
+        raise KeyError(name)
+    with _counts_lock:
+        _counts[name] += by
+
+
+def counts() -> dict[str, int]:
+    """A copy of this process's counters."""
+    with _counts_lock:
+        return dict(_counts)
+
+
+def reset_after_fork() -> None:
+    """A child's counters start at nothing; the parent keeps its own."""
+    with _counts_lock:
+        _counts.clear()
+
+
+_LEVEL: Final = {
+    Severity.INFO: logging.INFO,
+    Severity.WARN: logging.WARNING,
+    Severity.ERROR: logging.ERROR,
+    Severity.PAGE: logging.CRITICAL,
+}
+
+
+def say(severity: Severity, sentence: str, **fields: Any) -> None:
+    """One line: a fixed sentence, and what varies as fields. ERROR and PAGE do not alert by
+    themselves: a state alerts on its transition, see `alert`."""
+    log.log(_LEVEL[severity], sentence, extra={"fields": fields})
+
+
+def alert(severity: Severity, sentence: str, **fields: Any) -> None:
+    """One line that somebody must see. Call it on the transition into a bad state, not at
+    each look at it."""
+    count("alerts")
+    log.log(_LEVEL[severity], sentence, extra={"fields": {**fields, "alert": True}})
+
+
+def report_failure(error: BaseException, sentence: str, **fields: Any) -> None:
+    """The failure line of whatever ended by `error`: its severity decides level and alert.
+    An unclassified exception is a bug and pages."""
+    severity = error.severity if isinstance(error, VpayError) else Severity.PAGE
+    tell = alert if severity.alerts else say
+    tell(severity, sentence, error=describe(error), **fields)
+
+
+class JsonLines(logging.Formatter):
+    """Renders a record as one JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            "logger": record.name,
+        }
+        line.update(getattr(record, "fields", {}))
+        if record.exc_info and record.exc_info[1] is not None:
+            line["error"] = describe(record.exc_info[1])
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def log_as_json(level: int = logging.INFO) -> None:
+    """Send every logger's lines to stderr as JSON, whatever had been set up before."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
