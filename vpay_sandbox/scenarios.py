@@ -1,0 +1,168 @@
+"""The sandbox's script as data: which payer number meets what, and how it must end.
+
+`scenarios.toml` explains its own format; the stub rail plays it and an auditor compares with it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+BUILT_IN = Path(__file__).with_name("scenarios.toml")
+
+Word = Literal["PENDING", "SUCCESSFUL", "FAILED"]
+# none: the answer never comes, the connection stays open; hangup: it is closed without one.
+Quiet = Literal["none", "hangup"]
+EndState = Literal["succeeded", "failed", "unresolved"]
+
+
+class ScenarioError(ValueError):
+    """The file says something that the stub rail can't play; the text names the entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitStep:
+    """One answer to requesttopay. `recorded`: whether the rail has the payment afterwards."""
+
+    answer: int | Quiet = 202
+    code: str = ""
+    recorded: bool = True
+    slow_ms: int = 0
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StatusStep:
+    """One answer to a status question: a word of the rail, or an HTTP status without one.
+
+    `amount` replaces the amount in the answer. The step lasts `times` questions, or, when
+    `for_s` is set, until that many seconds have passed since the rail got the payment.
+    """
+
+    status: Word = "PENDING"
+    reason: str | Mapping[str, str] = ""
+    amount: str = ""
+    answer: int | Quiet = 200
+    code: str = ""
+    slow_ms: int = 0
+    times: int = 1
+    for_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """How the charge must end. `contradicted`: the rail has said both; `answered_late`: only
+    after the horizon."""
+
+    state: EndState
+    code: str = ""
+    contradicted: bool = False
+    answered_late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """The last step of each list repeats for ever."""
+
+    name: str
+    payer: str
+    expect: Expect
+    about: str = ""
+    demo: bool = False
+    submit: tuple[SubmitStep, ...] = (SubmitStep(),)
+    status: tuple[StatusStep, ...] = (StatusStep(status="SUCCESSFUL"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """All scenarios of the push rail, in the file's order."""
+
+    push: tuple[Scenario, ...]
+    by_payer: Mapping[str, Scenario] = field(default_factory=dict)
+    by_name: Mapping[str, Scenario] = field(default_factory=dict)
+
+    def of(self, payer: str) -> Scenario:
+        """The scenario of a payer number; an unknown number's payment succeeds at once."""
+        return self.by_payer.get(payer, UNSCRIPTED)
+
+    def demo(self) -> tuple[Scenario, ...]:
+        return tuple(scenario for scenario in self.push if scenario.demo)
+
+
+UNSCRIPTED = Scenario("unscripted", "", Expect("succeeded"))
+
+
+def load(path: Path | None = None) -> Script:
+    """Reads a scenario file, the built-in one by default; ScenarioError when it is at fault."""
+    table = tomllib.loads((path or BUILT_IN).read_text(encoding="utf-8"))
+    push = tuple(_scenario(entry) for entry in table.get("push", []))
+    names = {scenario.name: scenario for scenario in push}
+    payers = {scenario.payer: scenario for scenario in push}
+    if len(names) != len(push) or len(payers) != len(push):
+        raise ScenarioError("two scenarios have one name or one payer number")
+    return Script(push, payers, names)
+
+
+def _scenario(entry: dict[str, Any]) -> Scenario:
+    name = str(entry.get("name", "?"))
+    try:
+        expect = Expect(**entry["expect"])
+        submit = tuple(SubmitStep(**step) for step in entry.get("submit", [{}]))
+        status = tuple(StatusStep(**step) for step in entry["status"])
+        scenario = Scenario(
+            name=str(entry["name"]),
+            payer=str(entry["payer"]),
+            expect=expect,
+            about=str(entry.get("about", "")),
+            demo=bool(entry.get("demo", False)),
+            submit=submit,
+            status=status,
+        )
+    except (KeyError, TypeError) as error:
+        raise ScenarioError(f"scenario {name}: {error}") from None
+    _check(scenario)
+    unknown = entry.keys() - {"name", "payer", "expect", "about", "demo", "submit", "status"}
+    if unknown:
+        raise ScenarioError(f"scenario {name}: unknown keys {sorted(unknown)}")
+    return scenario
+
+
+def _check(scenario: Scenario) -> None:
+    if not scenario.submit or not scenario.status:
+        raise ScenarioError(f"scenario {scenario.name}: no steps")
+    for step in scenario.status:
+        if step.status not in get_args(Word):
+            raise ScenarioError(f"scenario {scenario.name}: unknown status {step.status}")
+    steps: tuple[SubmitStep | StatusStep, ...] = (*scenario.submit, *scenario.status)
+    for one in steps:
+        if isinstance(one.answer, str) and one.answer not in get_args(Quiet):
+            raise ScenarioError(f"scenario {scenario.name}: unknown answer {one.answer}")
+        if one.times < 1:
+            raise ScenarioError(f"scenario {scenario.name}: a step takes place at least once")
+    if scenario.expect.state not in get_args(EndState):
+        raise ScenarioError(f"scenario {scenario.name}: unknown end {scenario.expect.state}")
+
+
+def submit_step(scenario: Scenario, nth: int) -> SubmitStep:
+    """The step for the nth submission (from 0) of one reference."""
+    return cast(SubmitStep, _nth(scenario.submit, nth))
+
+
+def status_step(scenario: Scenario, nth: int, age_s: float) -> StatusStep:
+    """The step for the nth question (from 0) that no timed step answered, at an age in seconds."""
+    steps = [step for step in scenario.status if step.for_s <= 0 or age_s < step.for_s]
+    if steps and steps[0].for_s > 0:
+        return steps[0]
+    counted = [step for step in scenario.status if step.for_s <= 0]
+    return cast(StatusStep, _nth(counted or scenario.status, nth))
+
+
+def _nth(steps: Any, nth: int) -> SubmitStep | StatusStep:
+    for step in steps:
+        if nth < step.times:
+            return cast("SubmitStep | StatusStep", step)
+        nth -= step.times
+    return cast("SubmitStep | StatusStep", steps[-1])
