@@ -39,8 +39,34 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
+_HOST = re.compile(r"^(\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(:\d*)?$")
+"""One of the hosts of an address; Postgres takes several."""
+
+
+def _address(value: SecretStr, schemes: tuple[str, ...]) -> SecretStr:
+    """`value` if it is a URL of one of `schemes`. What is wrong is said here, without the
+    value: client libraries quote the address, password and all, when they can't read it."""
+    text = value.get_secret_value()
+    if not text.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+        raise ValueError(f"must begin with {schemes[0]}://")
+    if re.search(r"[\s\x00]|%(?![0-9A-Fa-f]{2})", text):
+        raise ValueError(
+            "holds a space or a bare %: percent-encode special characters (a % is %25)"
+        )
+    hosts = re.split(r"[/?#]", text.partition("://")[2], maxsplit=1)[0].rpartition("@")[2]
+    if not all(_HOST.match(host) for host in hosts.split(",")):
+        raise ValueError("has no valid host and port: percent-encode the password")
+    return value
+
+
 class DatabaseTable(Table):
     url: SecretStr = SecretStr("postgresql:///vpay")
+
+    @field_validator("url")
+    @classmethod
+    def _is_postgres(cls, value: SecretStr) -> SecretStr:
+        return _address(value, ("postgresql", "postgres"))
+
     pool: Annotated[int, Field(ge=1, le=200)] = 12
     """Connections per process for handlers. Below the threads, handlers wait for each other."""
     pulse: Literal["lock", "lease"] = "lock"
@@ -49,6 +75,11 @@ class DatabaseTable(Table):
 
 class BrokerTable(Table):
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+
+    @field_validator("url")
+    @classmethod
+    def _is_broker(cls, value: SecretStr) -> SecretStr:
+        return _address(value, ("redis", "rediss", "valkey", "valkeys", "unix"))
 
 
 class DispatchTable(Table):

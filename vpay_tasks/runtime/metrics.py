@@ -1,0 +1,236 @@
+"""Prometheus metrics of the whole system, served by `vpay-dispatch`.
+
+Gauges are read from Postgres when somebody scrapes, at most every few seconds. Workers
+have no port: their counters travel in their rows and are added up here, as differences,
+so that a worker that restarts or vanishes never makes a sum go down.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from vpay_tasks.errors import Internal, Severity, VpayError, describe
+from vpay_tasks.store import gauges
+from vpay_tasks.store.db import Database
+from vpay_tasks.store.gauges import Gauges, WorkerStats
+from vpay_tasks.telemetry import COUNTERS, counts, say
+
+READ_EVERY_S: Final = 3.0
+"""Between two readings of Postgres, however many scrape. Lower: scrapers cost statements;
+higher: a scrape shows the past."""
+
+WAIT_S: Final = 2.0
+"""How long a scrape waits for a reading. Prometheus gives up after 10 s by default, and a
+scrape that fails tells less than one that says `vpay_up 0`."""
+
+
+class Metrics(Collector):
+    """`start` serves it over HTTP; `collect` is what one scrape sees."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._reading: threading.Event | None = None
+        self._read_at = float("-inf")
+        self._up = False
+        self._seen: Gauges | None = None
+        self._sums = WorkerSums()
+        self._server: _Server | None = None
+
+    def start(self, port: int) -> int:
+        """Serve on every address; port 0 takes a free one. Returns the port.
+
+        The page holds counts and names, no secret; still, keep it off the open internet.
+        Raises Internal if it is started twice, OSError if the port is taken.
+        """
+        if self._server is not None:
+            raise Internal("metrics were started twice")
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        registry.register(self)
+        self._server = _Server(port, registry)
+        return self._server.port
+
+    def stop(self) -> None:
+        """Close the port. Does nothing if it is not open."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: registering must not ask Postgres."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric; never raises for a database that does not answer."""
+        self._refresh()
+        with self._lock:
+            up, seen, sums = self._up, self._seen, dict(self._sums.total)
+            age = time.monotonic() - self._read_at
+        yield _gauge("vpay_up", "1 if Postgres answered the last reading.", float(up))
+        if seen is not None:
+            yield _gauge("vpay_gauges_age_seconds", "Since these gauges were read.", age)
+            yield from _job_gauges(seen)
+            yield from _worker_gauges(seen.workers)
+        yield from _counters(sums, counts())
+
+    def _refresh(self) -> None:
+        """Have a fresh reading, or wait a little for one. Concurrent scrapes share it."""
+        with self._lock:
+            if self._reading is None:
+                if self._up and time.monotonic() - self._read_at < READ_EVERY_S:
+                    return
+                self._reading = threading.Event()
+                threading.Thread(
+                    target=self._read, args=(self._reading,), name="vpay-metrics", daemon=True
+                ).start()
+            reading = self._reading
+        if not reading.wait(WAIT_S):
+            with self._lock:
+                self._up = False
+
+    def _read(self, done: threading.Event) -> None:
+        seen: Gauges | None = None
+        try:
+            with self._database.connection() as connection:
+                seen = gauges.look(connection, parked=0)
+        except VpayError as error:
+            say(Severity.WARN, "gauges could not be read", action="gauges", error=describe(error))
+        finally:
+            # Whatever happened, the next scrape must be able to try again.
+            with self._lock:
+                self._reading = None
+                self._up = seen is not None
+                if seen is not None:
+                    self._seen = seen
+                    self._sums.add(seen.workers)
+                    self._read_at = time.monotonic()
+            done.set()
+
+
+class WorkerSums:
+    """Sums of the workers' counters since the first reading, which counts as nothing: after
+    a restart of this process the sums begin at 0, as a Prometheus counter does."""
+
+    def __init__(self) -> None:
+        self.total: Counter[str] = Counter()
+        self._last: dict[str, dict[str, int]] | None = None
+
+    def add(self, workers: Iterable[WorkerStats]) -> None:
+        now = {worker.id: worker.counters for worker in workers}
+        if self._last is not None:
+            for worker_id, counters in now.items():
+                before = self._last.get(worker_id, {})
+                for name, value in counters.items():
+                    last = before.get(name, 0)
+                    # Below the last value it began anew, and all of it is new.
+                    self.total[name] += value - last if value >= last else value
+        self._last = now
+
+
+class _Server:
+    """prometheus_client's HTTP server and its thread."""
+
+    def __init__(self, port: int, registry: CollectorRegistry) -> None:
+        self._server, self._thread = start_http_server(port, registry=registry)
+        self.port = int(self._server.server_port)
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _job_gauges(seen: Gauges) -> Iterator[Metric]:
+    jobs = GaugeMetricFamily(
+        "vpay_jobs",
+        f"Jobs by state. A lower bound from {gauges.CAP} on: see vpay_jobs_capped.",
+        labels=("queue", "kind", "state"),
+    )
+    losses = GaugeMetricFamily(
+        "vpay_broker_losses",
+        "Claims of the jobs that are here whose message never led to a start.",
+        labels=("queue", "kind"),
+    )
+    capped = GaugeMetricFamily(
+        "vpay_jobs_capped",
+        "1 if vpay_jobs counted only part of this queue and state.",
+        labels=("queue", "state"),
+    )
+    parked = GaugeMetricFamily(
+        "vpay_parked_jobs", "Dead letters by reason.", labels=("queue", "kind", "reason")
+    )
+    by_state: Counter[tuple[str, str, str]] = Counter()
+    by_kind: Counter[tuple[str, str]] = Counter()
+    full: dict[tuple[str, str], bool] = {}
+    for count in seen.counts:
+        by_state[count.queue, count.kind, count.state] += count.jobs
+        by_kind[count.queue, count.kind] += count.broker_losses
+        full[count.queue, count.state] = full.get((count.queue, count.state)) or count.capped
+        if count.reason is not None:
+            parked.add_metric((count.queue, count.kind, count.reason), count.jobs)
+    for queue, kind in by_kind:
+        losses.add_metric((queue, kind), by_kind[queue, kind])
+        # Every state of a kind that is here: an alert on a state needs its 0 too.
+        for state in gauges.STATES:
+            jobs.add_metric((queue, kind, state), by_state[queue, kind, state])
+    for (queue, state), is_full in full.items():
+        capped.add_metric((queue, state), float(is_full))
+    ages = GaugeMetricFamily(
+        "vpay_queue_age_seconds",
+        "Age of the oldest ready job; absent while none is ready.",
+        labels=("queue",),
+    )
+    for queue, age in seen.ages.items():
+        ages.add_metric((queue,), age)
+    yield from (jobs, capped, losses, parked, ages)
+    if seen.jobs_estimate is not None:
+        yield _gauge(
+            "vpay_jobs_estimate",
+            "Rows of the jobs table as of its last vacuum or analyze.",
+            seen.jobs_estimate,
+        )
+
+
+def _worker_gauges(workers: Iterable[WorkerStats]) -> Iterator[Metric]:
+    states = {"alive": 0, "draining": 0, "dead": 0}
+    threads: Counter[str] = Counter()
+    for worker in workers:
+        if not worker.alive:
+            states["dead"] += 1
+            continue
+        states["draining" if worker.draining else "alive"] += 1
+        threads.update(dict.fromkeys(worker.queues, 0 if worker.draining else worker.threads))
+    by_state = GaugeMetricFamily(
+        "vpay_workers", "Worker processes; the dead are forgotten after a day.", labels=("state",)
+    )
+    for state, number in states.items():
+        by_state.add_metric((state,), number)
+    by_queue = GaugeMetricFamily(
+        "vpay_worker_threads", "Threads of live workers that serve a queue.", labels=("queue",)
+    )
+    for queue, number in threads.items():
+        by_queue.add_metric((queue,), number)
+    yield from (by_state, by_queue)
+
+
+def _counters(workers: dict[str, int], own: dict[str, int]) -> Iterator[Metric]:
+    """One family per counter. Every dispatcher exports the sum over all workers, so across
+    dispatchers take its maximum; `source="dispatcher"` is this process's own, to be added."""
+    for name, text in COUNTERS.items():
+        family = CounterMetricFamily(f"vpay_{name}", text, labels=("source",))
+        family.add_metric(("workers",), workers.get(name, 0))
+        family.add_metric(("dispatcher",), own.get(name, 0))
+        yield family
