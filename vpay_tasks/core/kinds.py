@@ -7,7 +7,8 @@ the settings' windows by its name in SINGLETON_WINDOWS.
 
 from __future__ import annotations
 
-from vpay_tasks.core.task import Kind
+from vpay_tasks.core.task import REGISTRY, Kind, Task
+from vpay_tasks.errors import Configuration
 
 POLL_CHARGE = Kind("poll_charge", queue="payments", priority=1, protected=True, built_in=True)
 DELIVER_WEBHOOK = Kind("deliver_webhook", queue="webhooks", protected=True, built_in=True)
@@ -24,6 +25,27 @@ SINGLETON_WINDOWS = {
     "fan_out_events": "fan_out_every",
 }
 """Which of the settings' windows is a singleton's interval."""
+
+
+BUILT_IN = {kind.name: kind for kind in (POLL_CHARGE, DELIVER_WEBHOOK, FAN_OUT_EVENTS)}
+
+
+def kind_of(named: str | Kind | Task) -> Kind:
+    """The kind that an enqueue names. Raises Configuration for a name nobody declared."""
+    match named:
+        case Kind():
+            return named
+        case Task():
+            return named.kind
+        case str():
+            task = REGISTRY.get(named)
+            kind = task.kind if task is not None else BUILT_IN.get(named)
+            if kind is None:
+                raise Configuration(
+                    f"no task {named!r} is declared in this process: import the module that"
+                    " declares it, or pass the task itself"
+                )
+            return kind
 
 
 def poll_key(charge_id: str) -> str:

@@ -80,6 +80,8 @@ def ending_of_error(
     text = describe(error)
     ladder = kind.ladder if kind.ladder != DEFAULT else error_ladder
     delay = ladder.delay(failures, spread)
+    if isinstance(error, VpayError):
+        delay = max(delay, error.not_sooner)
     if not isinstance(error, VpayError):
         if kind.built_in:
             error = Internal(text)  # our own bug: never a merchant's ladder

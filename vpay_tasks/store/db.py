@@ -30,8 +30,7 @@ SESSION_OPTIONS: Final = (
     "-c client_connection_check_interval=200ms"
     # A bug that leaves a transaction open would hold its locks and the xmin horizon.
     " -c idle_in_transaction_session_timeout=60s"
-    " -c statement_timeout=60s -c lock_timeout=15s"
-    # Plans that turn generic early: every hot statement is short and always the same.
+    # Compiling a plan costs more than any statement of ours runs.
     " -c jit=off"
 )
 CONNECT_OPTIONS: Final[dict[str, Any]] = {
@@ -59,14 +58,20 @@ class Connection(psycopg.Connection[sql.Row]):
         return self._hints
 
 
-def connect(url: str, *, application: str) -> Connection:
-    """One dedicated autocommit connection. Raises Storage."""
+def connect(
+    url: str,
+    *,
+    application: str,
+    lock_timeout: float = 15.0,
+    statement_timeout: float = 60.0,
+) -> Connection:
+    """One dedicated autocommit connection; timeouts in seconds. Raises Storage."""
     try:
         return Connection.connect(
             url,
             autocommit=True,
             application_name=application,
-            options=SESSION_OPTIONS,
+            options=_options(lock_timeout, statement_timeout),
             **CONNECT_OPTIONS,
         )
     except psycopg.Error as error:
@@ -149,7 +154,7 @@ class Database:
                     kwargs={
                         "autocommit": True,
                         "application_name": self.application,
-                        "options": SESSION_OPTIONS,
+                        "options": _options(15.0, 60.0),
                         **CONNECT_OPTIONS,
                     },
                     min_size=0,
@@ -203,6 +208,15 @@ def _roll_back(connection: Connection) -> None:
             connection.close()
 
 
+def notified(connection: Connection, *, timeout: float) -> bool:
+    """Wait up to `timeout` seconds for a notification; whether one came. Raises Storage."""
+    try:
+        # The generator holds the connection's lock until it ends: it is read to its end.
+        return bool(list(connection.notifies(timeout=timeout, stop_after=1)))
+    except psycopg.Error as error:
+        raise sql.classified(error, "listen") from error
+
+
 def _still_there(connection: Connection) -> None:
     """Refuse a pooled connection whose server has hung up: its socket is readable though
     nothing was asked. Costs no round trip, unlike a SELECT 1."""
@@ -211,6 +225,13 @@ def _still_there(connection: Connection) -> None:
     if poll.poll(0):
         connection.close()
         raise psycopg.OperationalError("the server closed this idle connection")
+
+
+def _options(lock_timeout: float, statement_timeout: float) -> str:
+    return (
+        f"{SESSION_OPTIONS} -c lock_timeout={int(lock_timeout * 1000)}ms"
+        f" -c statement_timeout={int(statement_timeout * 1000)}ms"
+    )
 
 
 def _reachability(error: psycopg.Error) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
@@ -89,6 +89,29 @@ def run(
                 statement=f"{statement.file}:{statement.name}",
                 seconds=round(took, 3),
             )
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A statement with its parameters, to be sent with others."""
+
+    statement: Statement
+    params: Mapping[str, Any]
+
+
+def run_together(connection: Connection, calls: Sequence[Bound]) -> list[Row]:
+    """Execute `calls` in one transaction and one round trip; the rows of the last one.
+
+    The server runs them in order, each with a snapshot of its own. Raises like `run`.
+    """
+    names = "+".join(call.statement.name for call in calls)
+    try:
+        with connection.pipeline(), connection.transaction():
+            for call in calls:
+                cursor = connection.execute(call.statement.text.encode(), call.params)
+        return cursor.fetchall()
+    except psycopg.Error as error:
+        raise classified(error, names, ambiguous=broken(connection)) from error
 
 
 def broken(connection: Connection) -> bool:

@@ -1,0 +1,179 @@
+"""One worker process: boots before its threads, watches while they run, drains at the end."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+from typing import Any, NoReturn
+
+import dramatiq
+
+from vpay_tasks.config import Settings
+from vpay_tasks.core.task import Registry
+from vpay_tasks.errors import Severity, VpayError, describe
+from vpay_tasks.handlers.context import Context
+from vpay_tasks.runtime.boot import wait_for_servers
+from vpay_tasks.runtime.carrier import CarryingBroker
+from vpay_tasks.runtime.drain import Drain, give_up
+from vpay_tasks.runtime.pulse import Pulse
+from vpay_tasks.runtime.run import Run, Running
+from vpay_tasks.runtime.run_job import Runner
+from vpay_tasks.runtime.settle import Settler
+from vpay_tasks.runtime.watchdog import Watchdog
+from vpay_tasks.store import db, jobs, workers
+from vpay_tasks.telemetry import alert, reset_after_fork, say
+
+
+class WorkerProcess(dramatiq.Middleware):
+    """Wires the run side into Dramatiq's worker. Made at import, so it connects nothing."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: Registry,
+        context: Context,
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._context = context
+        self._running = Running()
+        self._broker: CarryingBroker | None = None
+        self._runner: Runner | None = None
+        self._url = settings.database.url.get_secret_value()
+        self._id = f"w_{secrets.token_hex(8)}"
+
+    def run(self, number: int) -> None:
+        """What every actor calls: run the held envelope `number`, if it is still held."""
+        assert self._broker is not None
+        assert self._runner is not None
+        envelope = self._broker.held.take(number)
+        if envelope is not None:
+            self._runner.run_message(envelope)
+
+    def before_worker_boot(self, broker: dramatiq.Broker, worker: Any) -> None:
+        """Everything that must stand before the first message. Raises SystemExit: any other
+        exception of a hook is swallowed, and the worker would run half-wired."""
+        assert isinstance(broker, CarryingBroker)
+        reset_after_fork()
+        self._broker = broker
+        self._worker = worker
+        broker.threads = worker.worker_threads
+        broker.served = set(worker.consumer_whitelist or broker.get_declared_queues())
+        try:
+            wait_for_servers(self._url, broker)
+            self._boot(sorted(broker.served), worker.worker_threads)
+        except VpayError as error:
+            alert(
+                Severity.ERROR,
+                "the worker can't boot",
+                action="boot",
+                error=describe(error),
+                exit=error.exit,
+            )
+            sys.exit(error.exit)
+
+    def _boot(self, queues: list[str], threads: int) -> None:
+        settler = Settler(self._url, self._registry, application=f"vpay worker {self._id}")
+        self._settler = settler
+        self._runner = Runner(
+            worker=self._id,
+            context=self._context,
+            registry=self._registry,
+            running=self._running,
+            settler=settler,
+            run_lease=self._settings.worker.run_lease,
+            ladders=self._settings.ladders,
+            windows=self._settings.windows,
+        )
+        me = workers.Worker(self._id, socket.gethostname(), os.getpid(), queues, threads)
+        self._pulse = Pulse(
+            self._url,
+            me,
+            self._running,
+            run_lease=self._settings.worker.run_lease,
+            session_lock=self._settings.database.pulse == "lock",
+        )
+        self._drain = Drain(
+            grace=self._settings.worker.grace,
+            begin=self._begin_drain,
+            still_running=lambda: len(self._running.all()),
+            abandon=self._abandon_all,
+        )
+        settler.start()
+        self._pulse.start()
+        self._drain.install((signal.SIGTERM, signal.SIGHUP))
+        say(
+            Severity.INFO,
+            "worker ready",
+            action="boot",
+            worker=self._id,
+            queues=queues,
+            threads=threads,
+            kinds=self._registry.names(),
+        )
+
+    def after_worker_boot(self, broker: dramatiq.Broker, worker: Any) -> None:
+        self._watchdog = Watchdog(
+            self._running, dead_threads=self._dead_threads, give_up=self._give_up
+        )
+        self._watchdog.start()
+
+    def after_worker_shutdown(self, broker: dramatiq.Broker, worker: Any) -> None:
+        """Every thread has ended in good order."""
+        self._drain.over()
+        self._watchdog.stop()
+        self._settler.close()
+        self._pulse.stop()
+        self._context.db.close()
+        say(Severity.INFO, "worker ended", action="end", worker=self._id)
+
+    def _begin_drain(self) -> None:
+        assert self._broker is not None
+        assert self._runner is not None
+        self._broker.draining.set()
+        self._runner.draining = True
+        self._pulse.draining = True
+        held = self._broker.held.take_all()
+        claims = {id_: env.token for env in held for id_ in env.ids}
+        if claims:
+            self._hand_back(claims)
+
+    def _abandon_all(self) -> None:
+        self._abandon(self._running.all())
+
+    def _abandon(self, runs: list[Run]) -> None:
+        for run in runs:
+            run.cancel()
+        self._hand_back({run.id: run.lease for run in runs if not run.settling})
+
+    def _give_up(self, stuck: list[Run]) -> NoReturn:
+        """End the process; everybody but the stuck gets its lease back uncounted. The stuck
+        row is reaped as a crash, since it is what took the process down."""
+        others = [run for run in self._running.all() if run not in stuck]
+        give_up(lambda: self._abandon(others))
+
+    def _hand_back(self, claims: dict[int, Any]) -> None:
+        """On a connection of its own: the pool may be what everything is stuck behind."""
+        try:
+            connection = db.connect(self._url, application="vpay hand-back", lock_timeout=2.0)
+        except VpayError as error:
+            say(Severity.ERROR, "nothing was handed back", action="release", error=describe(error))
+            return
+        try:
+            jobs.release(connection, claims)
+        finally:
+            connection.close()
+
+    def _dead_threads(self) -> list[str]:
+        assert self._broker is not None
+        if self._broker.draining.is_set():
+            return []  # they are meant to end
+        threads: list[threading.Thread] = [
+            *self._worker.workers,
+            *self._worker.consumers.values(),
+        ]
+        return [thread.name for thread in threads if not thread.is_alive()]

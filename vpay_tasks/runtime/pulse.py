@@ -1,0 +1,135 @@
+"""The pulse of one worker process: twice a second it says "I live", renews the leases of
+what runs, and finds out which rows are no longer ours."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Final
+
+from vpay_tasks.errors import Severity, VpayError, describe
+from vpay_tasks.runtime.run import Run, Running
+from vpay_tasks.store import db, leases, sql, workers
+from vpay_tasks.telemetry import count, counts, say
+
+EVERY_S: Final = 0.5
+"""Longer: a dead worker is noticed later (spec 1: within two seconds); shorter: writes."""
+
+RECONNECT_S: Final = 0.25
+
+RENEW_SHARE: Final = 3
+"""A lease is renewed once a third of it has gone: two renewals may fail before it ends."""
+
+
+class Pulse:
+    """Owns the connection whose session lock proves that this process lives."""
+
+    def __init__(
+        self,
+        url: str,
+        worker: workers.Worker,
+        running: Running,
+        *,
+        run_lease: float,
+        session_lock: bool,
+    ) -> None:
+        self._url = url
+        self._worker = worker
+        self._running = running
+        self._run_lease = run_lease
+        self._session_lock = session_lock
+        self._connection: db.Connection | None = None
+        self._holds_lock = False
+        self._recent: deque[float] = deque([0.0], maxlen=20)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="vpay-pulse", daemon=True)
+        self.draining = False
+
+    def start(self) -> None:
+        """The first pulse is the caller's: before it returns, the fleet knows this process.
+        Raises Storage."""
+        self._beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Say goodbye and end."""
+        self._stopping.set()
+        self._thread.join(timeout=5)
+        try:
+            workers.leave(self._connected(), self._worker.id, stats=_stats())
+        except VpayError as error:
+            say(Severity.WARN, "the goodbye was lost", action="leave", error=describe(error))
+        if self._connection is not None:
+            self._connection.close()
+
+    def _loop(self) -> None:
+        lost = False
+        while not self._stopping.wait(RECONNECT_S if lost else EVERY_S):
+            try:
+                self._beat()
+            except VpayError as error:
+                count("machinery_failures")
+                if not lost:
+                    say(
+                        Severity.ERROR,
+                        "the pulse lost its connection; taking it up again",
+                        action="pulse_lost",
+                        error=describe(error),
+                    )
+                lost = True
+            else:
+                lost = False
+
+    def _beat(self) -> None:
+        begun = time.monotonic()
+        connection = self._connected()
+        if self._session_lock and not self._holds_lock:
+            # Tried, never waited for: an old session of ours may still hold it, and that
+            # says "alive" just as well.
+            self._holds_lock = workers.try_lock(connection, self._worker.id)
+        workers.pulse(
+            connection,
+            self._worker,
+            draining=self.draining,
+            holds_lock=self._session_lock,
+            slowest=max(self._recent),
+            stats=_stats(),
+        )
+        self._renew(connection, self._running.all())
+        self._recent.append(time.monotonic() - begun)
+
+    def _renew(self, connection: db.Connection, runs: list[Run]) -> None:
+        now = time.monotonic()
+        ours = {run.id: run for run in runs if not (run.lost or run.settling)}
+        due = {
+            run.id: run.lease
+            for run in ours.values()
+            if run.over_budget_by() < 0 and now - run.renewed_at > self._run_lease / RENEW_SHARE
+        }
+        if due:
+            leases.renew(connection, due, run_lease=self._run_lease)
+            for id_ in due:
+                ours[id_].renewed_at = now
+        if not ours:
+            return
+        held = leases.still_held(connection, {run.id: run.lease for run in ours.values()})
+        for run in ours.values():
+            if run.id not in held and not run.settling:
+                count("leases_lost")
+                run.lose()
+
+    def _connected(self) -> db.Connection:
+        if self._connection is None or sql.broken(self._connection):
+            self._holds_lock = False
+            self._connection = db.connect(
+                self._url,
+                application=f"vpay pulse {self._worker.id}",
+                lock_timeout=1.0,
+                statement_timeout=1.0,
+            )
+        return self._connection
+
+
+def _stats() -> dict[str, object]:
+    return {"counters": counts()}

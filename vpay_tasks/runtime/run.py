@@ -1,0 +1,105 @@
+"""One run of one job, and the process's list of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+from uuid import UUID
+
+from vpay_tasks.store.jobs import StartedJob
+
+
+class Run:
+    """A started row while this process holds it: the `Job` that its handler sees.
+
+    Written by the thread that runs it; the pulse and the watchdog only set `lost` and
+    `cancelled`, which never go back.
+    """
+
+    def __init__(
+        self,
+        row: StartedJob,
+        finishing: Callable[[Run], AbstractContextManager[Any]],
+    ) -> None:
+        self.row = row
+        self.begun = False
+        self.budget = 0.0
+        self.deadline = float("inf")
+        self.renewed_at = time.monotonic()
+        self.lost = False
+        self.settling = False
+        """From the moment its settle is on its way: a row found gone is then no loss."""
+        self.settled = False
+        """Set once `finishing()` has committed; what the handler says after it is only told."""
+        self._cancelled = threading.Event()
+        self._finishing = finishing
+
+    @property
+    def id(self) -> int:
+        return self.row.id
+
+    @property
+    def kind(self) -> str:
+        return self.row.kind
+
+    @property
+    def lease(self) -> UUID:
+        return self.row.lease
+
+    @property
+    def attempt(self) -> int:
+        return self.row.failures + 1
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+    def finishing(self) -> AbstractContextManager[Any]:
+        return self._finishing(self)
+
+    def begin(self, budget: float) -> None:
+        """The handler is about to be called; its budget of `budget` seconds starts now."""
+        self.begun = True
+        self.budget = budget
+        self.deadline = time.monotonic() + budget
+
+    def end(self) -> None:
+        """The handler has returned; no budget can be overrun any more."""
+        self.deadline = float("inf")
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def over_budget_by(self) -> float:
+        """Seconds since the deadline; negative before it."""
+        return time.monotonic() - self.deadline
+
+    def lose(self) -> None:
+        """The row belongs to somebody else now."""
+        self.lost = True
+        self.cancel()
+
+
+class Running:
+    """The runs of this process, from their start to their settle."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: dict[int, Run] = {}
+
+    def add(self, runs: Iterable[Run]) -> None:
+        with self._lock:
+            self._runs.update({run.id: run for run in runs})
+
+    def remove(self, runs: Iterable[Run]) -> None:
+        with self._lock:
+            for run in runs:
+                if self._runs.get(run.id) is run:
+                    del self._runs[run.id]
+
+    def all(self) -> list[Run]:
+        with self._lock:
+            return list(self._runs.values())

@@ -1,0 +1,211 @@
+"""From a message to settled rows: start → handler → settle.
+
+run_message   start every row of the message by swapping its token
+  run_one     the handler, inside the only `try` around one
+Settler       one group commit; the message is acknowledged after it
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from vpay_tasks.config import LaddersTable, WindowsTable
+from vpay_tasks.core.job import Again, Done, Park
+from vpay_tasks.core.ladders import Ladder
+from vpay_tasks.core.settling import (
+    Ending,
+    ending_of_answer,
+    ending_of_error,
+    ending_of_unknown_kind,
+)
+from vpay_tasks.core.task import Registry, Task
+from vpay_tasks.errors import (
+    AmbiguousCommit,
+    Internal,
+    InvalidRequest,
+    LeaseLost,
+    Severity,
+    VpayError,
+    describe,
+)
+from vpay_tasks.handlers.context import Context
+from vpay_tasks.runtime.envelope import Envelope
+from vpay_tasks.runtime.run import Run, Running
+from vpay_tasks.runtime.settle import Settler, finish_stands, finish_within, tell_settled
+from vpay_tasks.store import jobs
+from vpay_tasks.telemetry import count, report_failure, say
+
+
+@dataclass
+class Runner:
+    """What running a message needs; one per process."""
+
+    worker: str
+    context: Context
+    registry: Registry
+    running: Running
+    settler: Settler
+    run_lease: float
+    ladders: LaddersTable
+    windows: WindowsTable
+    draining: bool = False
+
+    def run_message(self, envelope: Envelope) -> None:
+        """Run every job of `envelope` that is still ours to run. Never raises: whatever
+        could not be done here is done again from the rows."""
+        try:
+            self._run_message(envelope)
+        except Exception as error:  # noqa: BLE001 - a raise would only reach the library's log
+            count("machinery_failures")
+            report_failure(error, "a message could not be run", action="run_message")
+
+    def _run_message(self, envelope: Envelope) -> None:
+        if self.draining:
+            self._release(envelope.claims)
+            return
+        runs = [Run(row, self._finishing) for row in self._start(envelope)]
+        if len(runs) < len(envelope.ids):
+            count("duplicates_refused")
+        self.running.add(runs)
+        try:
+            ended = [pending for run in runs if (pending := self._run_and_submit(run))]
+            self._release({run.id: run.lease for run in runs if not run.begun and not run.lost})
+            for pending in ended:
+                pending.done.wait()
+        finally:
+            self.running.remove(runs)
+
+    def _run_and_submit(self, run: Run) -> Any:
+        if self.draining or run.lost:
+            return None
+        ending = self._run_one(run)
+        run.end()
+        if ending is None:
+            return None
+        return self.settler.submit(run, ending)
+
+    def _run_one(self, run: Run) -> Ending | None:
+        """The handler's run as an ending; None when nothing is left to settle."""
+        task = self.registry.get(run.kind)
+        if task is None:
+            return self._unknown(run)
+        run.begin(task.kind.budget)
+        try:
+            task.fits(run.row.payload)
+            answer = task.handler(run, self.context, **run.row.payload)
+            if answer is not None and not isinstance(answer, Done | Again | Park):
+                raise InvalidRequest(  # noqa: TRY301 - settled like every other failure
+                    f"a handler answers Done, Again, Park or None, not {type(answer).__name__}"
+                )
+        except BaseException as error:  # noqa: BLE001 - SystemExit and a user's own Interrupt settle too
+            return self._failed(run, task, error)
+        if run.settled:
+            return None
+        return ending_of_answer(task.kind, answer)
+
+    def _failed(self, run: Run, task: Task, error: BaseException) -> Ending | None:
+        fields = {
+            "action": "job_failed",
+            "job_id": run.id,
+            "kind": run.kind,
+            "queue": run.row.queue,
+            "attempt": run.attempt,
+            "worker": self.worker,
+        }
+        if run.settled:
+            say(
+                Severity.WARN,
+                "a handler raised after its job was finished",
+                **{**fields, "error": describe(error)},
+            )
+            return None
+        if isinstance(error, LeaseLost):
+            count("settles_lost")
+            say(Severity.WARN, "a job's lease was lost while it ran", **fields)
+            return None
+        count("job_failures")
+        if not isinstance(error, VpayError) and task.kind.built_in:
+            error = _as_internal(error)
+        if isinstance(error, VpayError):
+            report_failure(error, "a job failed", **fields)
+        else:
+            say(Severity.ERROR, "a task raised", **{**fields, "error": describe(error)})
+        return ending_of_error(
+            task.kind,
+            error,
+            run.row.failures,
+            spread=random.random(),  # noqa: S311 - jitter, no secret
+            error_ladder=Ladder(self.ladders.error),
+            hourly=self.ladders.hourly,
+        )
+
+    def _unknown(self, run: Run) -> Ending:
+        run.begin(self.run_lease)
+        return ending_of_unknown_kind(
+            run.row.unknown_for,
+            every=self.ladders.unknown_kind,
+            give_up_after=self.windows.unknown_kind,
+        )
+
+    def _start(self, envelope: Envelope) -> list[jobs.StartedJob]:
+        """Swap the claim's token for one of our own. Postgres out of reach: run nothing, the
+        lease heals it. Its answer lost: overrule whatever became of it by another swap."""
+        token = uuid.uuid4()
+        try:
+            started = self._swap(envelope.claims, token)
+        except AmbiguousCommit:
+            # Waits for the lost start, which by now holds the claim's token or ours.
+            either = [envelope.claims, dict.fromkeys(envelope.ids, token)]
+            token = uuid.uuid4()
+            started = [row for claims in either for row in self._swap(claims, token)]
+        count("jobs_started", len(started))
+        return started
+
+    def _swap(self, claims: dict[int, uuid.UUID], token: uuid.UUID) -> list[jobs.StartedJob]:
+        with self.context.db.connection() as connection:
+            return jobs.start(
+                connection,
+                claims,
+                run=token,
+                worker=self.worker,
+                run_lease=self.run_lease,
+                known=self.registry.names(),
+            )
+
+    def _release(self, leases: dict[int, uuid.UUID]) -> None:
+        if leases:
+            with self.context.db.connection() as connection:
+                jobs.release(connection, leases)
+
+    @contextmanager
+    def _finishing(self, run: Run) -> Iterator[Any]:
+        """See `Job.finishing`: the handler's writes and the finish in one commit."""
+        task = self.registry.get(run.kind)
+        assert task is not None
+        ending = ending_of_answer(task.kind, Done())
+        run.settling = True
+        try:
+            with self.context.db.transaction() as tx:
+                yield tx
+                if not finish_within(tx, run, ending):
+                    raise LeaseLost("the row is no longer this run's; nothing was written")
+        except AmbiguousCommit:
+            with self.context.db.connection() as connection:
+                run.settled = finish_stands(connection, run)
+        else:
+            run.settled = True
+        finally:
+            run.settling = run.settled
+        tell_settled(run, ending, won=True)
+
+
+def _as_internal(error: BaseException) -> Internal:
+    """A built-in handler's own bug, as the category that pages."""
+    internal = Internal("a built-in handler raised what nobody classified")
+    internal.__cause__ = error
+    return internal

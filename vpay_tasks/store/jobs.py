@@ -1,0 +1,167 @@
+"""Jobs as their producers and runners see them: enqueue, nudge, start, release."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from vpay_tasks.core.kinds import kind_of
+from vpay_tasks.core.task import Kind, Task
+from vpay_tasks.errors import InvalidRequest
+from vpay_tasks.store import sql
+
+SQL = sql.load(__name__)
+
+PAYLOAD_MAX: Final = 65_536
+"""Bytes of UTF-8 JSON. A job carries ids; what is larger belongs in a table of its own."""
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    """`inserted` is False when a job with that dedupe key stood already; then `id` is that
+    job's, or None if another transaction is just writing or finishing it."""
+
+    id: int | None
+    inserted: bool
+
+
+@dataclass(frozen=True)
+class StartedJob:
+    """A row that this process may run: its lease is the run token it was started with."""
+
+    id: int
+    lease: UUID
+    kind: str
+    queue: str
+    payload: dict[str, Any]
+    failures: int
+    crashes: int
+    unknown_for: float
+    """Seconds since a worker first met the kind without knowing it; 0 if none did."""
+
+
+def enqueue(
+    tx: sql.Connection,
+    kind: str | Kind | Task,
+    payload: dict[str, Any],
+    *,
+    dedupe_key: str | None = None,
+    delay: float = 0.0,
+    priority: int | None = None,
+    lane: str | None = None,
+) -> Enqueued:
+    """Write a job in the caller's transaction, due `delay` seconds from its beginning.
+
+    A job whose `dedupe_key` stands already is left as it is. This waits for an uncommitted
+    write of the same key: keep transactions that use one short. Raises InvalidRequest for a
+    payload that isn't a JSON object of at most 64 KiB, or holds NaN or NUL.
+    """
+    kind = kind_of(kind)
+    text = payload_json(payload)
+    if not 0 <= delay <= 366 * 86_400:
+        raise InvalidRequest(f"delay={delay!r}: 0 to 366 days, in seconds")
+    rows = sql.run(
+        tx,
+        SQL["enqueue"],
+        {
+            "queue": kind.queue,
+            "kind": kind.name,
+            "dedupe_key": _short(dedupe_key, "dedupe_key"),
+            "payload": text,
+            "priority": kind.priority if priority is None else priority,
+            "lane": _short(lane if lane is not None else kind.lane, "lane"),
+            "delay": delay,
+        },
+    )
+    if rows:
+        if delay <= 0 and (hints := getattr(tx, "hints", None)) is not None:
+            hints.add("")
+        return Enqueued(rows[0][0], inserted=True)
+    assert dedupe_key is not None
+    return Enqueued(find_by_key(tx, dedupe_key), inserted=False)
+
+
+def find_by_key(connection: sql.Connection, dedupe_key: str) -> int | None:
+    """The id of the job that holds `dedupe_key`, parked ones included."""
+    rows = sql.run(connection, SQL["find_by_key"], {"dedupe_key": dedupe_key})
+    return rows[0][0] if rows else None
+
+
+def payload_json(payload: object) -> str:
+    """`payload` as the JSON text to store. Raises InvalidRequest before anything is sent."""
+    if not isinstance(payload, dict) or not all(isinstance(key, str) for key in payload):
+        raise InvalidRequest("a job's payload is an object with string keys")
+    try:
+        text = json.dumps(payload, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"the payload is not JSON: {error}") from None
+    if "\\u0000" in text:
+        raise InvalidRequest("the payload holds a NUL character, which Postgres can't store")
+    if size > PAYLOAD_MAX:
+        raise InvalidRequest(f"the payload has {size} bytes, {PAYLOAD_MAX} at most: store an id")
+    return text
+
+
+def pull_forward(connection: sql.Connection, dedupe_key: str, *, floor: float) -> bool:
+    """Make the job of `dedupe_key` due now, unless it is due within `floor` seconds anyway.
+    A running one comes back that soon after its settle. Whether a row was moved."""
+    params = {"dedupe_key": dedupe_key, "floor": floor}
+    return bool(sql.run(connection, SQL["pull_forward"], params))
+
+
+def wake(connection: sql.Connection) -> None:
+    """Hint to every dispatcher that listens: look now. Only on an autocommit connection."""
+    sql.run(connection, SQL["wake"])
+
+
+def listen(connection: sql.Connection) -> None:
+    """Have this connection receive the hints. Scan once afterwards: earlier ones are gone."""
+    sql.run(connection, SQL["listen"])
+
+
+def start(
+    connection: sql.Connection,
+    claims: dict[int, UUID],
+    *,
+    run: UUID,
+    worker: str,
+    run_lease: float,
+    known: list[str],
+) -> list[StartedJob]:
+    """Swap the tokens in `claims` (id → the token its row must carry) for `run`. Rows that
+    carry another token are not returned: a copy of the message, or the reaper, was first."""
+    rows = sql.run(
+        connection,
+        SQL["start"],
+        {
+            "ids": list(claims),
+            "leases": list(claims.values()),
+            "run": run,
+            "worker": worker,
+            "run_lease": run_lease,
+            "known": known,
+        },
+    )
+    return [StartedJob(id_, run, *rest) for id_, *rest in sorted(rows, key=lambda row: row[0])]
+
+
+def release(connection: sql.Connection, leases: dict[int, UUID]) -> list[int]:
+    """Free the rows that still carry these tokens; the ids that did."""
+    params = {"ids": list(leases), "leases": list(leases.values())}
+    return [row[0] for row in sql.run(connection, SQL["release"], params)]
+
+
+def adopt_unknown(connection: sql.Connection, kinds: list[str]) -> list[int]:
+    """Un-park rows of these kinds that were parked as unknown; up to 500 ids."""
+    return [row[0] for row in sql.run(connection, SQL["adopt_unknown"], {"kinds": kinds})]
+
+
+def _short(name: str | None, what: str) -> str | None:
+    if name is None:
+        return None
+    if not (1 <= len(name) <= 255) or not name.isprintable():
+        raise InvalidRequest(f"{what}={name!r}: 1 to 255 printable characters")
+    return name

@@ -1,0 +1,67 @@
+"""Leases while they run and when they end: renew, look, reap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from vpay_tasks.store import sql
+
+SQL = sql.load(__name__)
+
+MAX_CRASHES: Final = 5
+"""Processes in a row that one row may take down. Lower: a bad deploy parks good jobs;
+higher: a poisoned one keeps killing workers."""
+
+SILENCE_S: Final = 1.2
+"""Two missed pulses and a bit. Lower: a pause of Postgres frees running jobs; higher: a
+killed worker's jobs wait longer than the two seconds promised."""
+
+SETTLING_S: Final = 3.0
+"""How long a reaper's session must have stood before it frees anything: after an outage
+live workers need a moment to take their locks again."""
+
+
+@dataclass(frozen=True)
+class Reaped:
+    """One row freed. `why`: claim_expired, run_expired or worker_gone."""
+
+    id: int
+    kind: str
+    queue: str
+    crashes: int
+    why: str
+    parked: bool
+
+
+def renew(connection: sql.Connection, leases: Mapping[int, UUID], *, run_lease: float) -> None:
+    """Push the leases' ends out. Says nothing about what is lost: ask `still_held`."""
+    sql.run(connection, SQL["renew"], {**_given(leases), "run_lease": run_lease})
+
+
+def still_held(connection: sql.Connection, leases: Mapping[int, UUID]) -> set[int]:
+    """Those of `leases` whose rows still carry the token."""
+    return {row[0] for row in sql.run(connection, SQL["still_held"], _given(leases))}
+
+
+def reap_expired(connection: sql.Connection, *, protected: list[str]) -> list[Reaped]:
+    """Free up to 500 rows past their lease."""
+    params = {"max_crashes": MAX_CRASHES, "protected": protected}
+    return [Reaped(*row) for row in sql.run(connection, SQL["reap_expired"], params)]
+
+
+def reap_gone(connection: sql.Connection, *, protected: list[str]) -> list[Reaped]:
+    """Free up to 500 running rows of workers that died."""
+    params = {
+        "max_crashes": MAX_CRASHES,
+        "protected": protected,
+        "silence": SILENCE_S,
+        "settling": SETTLING_S,
+    }
+    return [Reaped(*row) for row in sql.run(connection, SQL["reap_gone"], params)]
+
+
+def _given(leases: Mapping[int, UUID]) -> dict[str, object]:
+    return {"ids": list(leases), "leases": list(leases.values())}

@@ -1,0 +1,113 @@
+"""The one place where the layers meet: settings become objects that know each other."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from pathlib import Path
+
+from vpay_tasks.config import Settings
+from vpay_tasks.core import kinds, task
+from vpay_tasks.errors import Configuration
+from vpay_tasks.handlers import deliver_webhook, fan_out_events, poll_charge
+from vpay_tasks.handlers.context import Context
+from vpay_tasks.rails import build as build_rails
+from vpay_tasks.runtime import actor
+from vpay_tasks.runtime.broker import make as make_broker
+from vpay_tasks.runtime.carrier import CarryingBroker
+from vpay_tasks.runtime.daemon import Daemon
+from vpay_tasks.runtime.process import WorkerProcess
+from vpay_tasks.store import deliveries
+from vpay_tasks.store.db import Connection, Database
+from vpay_tasks.store.hints import Hinter
+from vpay_tasks.webhooks.endpoints import Endpoints
+
+BUILT_IN = (poll_charge, deliver_webhook, fan_out_events)
+"""Importing a module of handlers declares its kinds."""
+
+
+def database(settings: Settings, *, application: str = "vpay") -> Database:
+    """The database of an application or a worker: pool, units of work, hints."""
+    url = settings.database.url.get_secret_value()
+    return Database(
+        url,
+        size=settings.database.pool,
+        application=application,
+        hints=Hinter(url, application=application),
+    )
+
+
+def context(settings: Settings, path: Path | None) -> Context:
+    """What handlers reach. Raises Configuration with every fault of the rails' tables."""
+    faults: list[str] = []
+    rails = build_rails(settings.rails, settings.windows, faults)
+    if faults:
+        lines = "\n".join(f"  {fault}" for fault in sorted(faults))
+        raise Configuration(f"settings: {len(faults)} fault(s)\n{lines}")
+    return Context(
+        db=database(settings, application="vpay worker"),
+        rails=rails,
+        endpoints=Endpoints(settings, path=path),
+        ladders=settings.ladders,
+        windows=settings.windows,
+    )
+
+
+def registry(settings: Settings) -> task.Registry:
+    """Every kind that the built-in and the user's modules declare, with the intervals of
+    `settings`. Raises Configuration for a module that can't be imported."""
+    for name in settings.worker.modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            raise Configuration(f"worker.modules: cannot import {name}: {error}") from error
+    known = task.Registry()
+    for declared in task.REGISTRY:
+        window = kinds.SINGLETON_WINDOWS.get(declared.kind.name)
+        if window is not None:
+            every = getattr(settings.windows, window)
+            kind = dataclasses.replace(declared.kind, every=every)
+            known.add(dataclasses.replace(declared, kind=kind))
+        else:
+            known.add(declared)
+    return known
+
+
+def worker(settings: Settings, path: Path | None) -> CarryingBroker:
+    """The broker of a worker process, with one actor per queue declared on it."""
+    known = registry(settings)
+    made = context(settings, path)
+    process = WorkerProcess(settings, known, made)
+    broker = make_broker(settings.broker.url.get_secret_value(), [process])
+    for queue in sorted({*settings.dispatch.queues, *(item.kind.queue for item in known)}):
+        actor.declare(broker, queue, process.run)
+    return broker
+
+
+def dispatcher(settings: Settings, path: Path | None = None) -> Daemon:
+    """`vpay-dispatch`, ready to `run()`."""
+    known = registry(settings)
+    strays = {item.kind.queue for item in known} - set(settings.dispatch.queues)
+    if strays:
+        raise Configuration(
+            f"dispatch.queues: lacks {', '.join(sorted(strays))}, which tasks are declared for;"
+            " their jobs would never be claimed"
+        )
+    endpoints = Endpoints(settings, path=path)
+
+    written: dict[str, int] = {}
+
+    def keep_caps(connection: Connection) -> None:
+        caps = endpoints.caps()
+        deliveries.set_caps(connection, caps)
+        deliveries.drop_caps(connection, sorted(written.keys() - caps.keys()))
+        written.clear()
+        written.update(caps)
+
+    return Daemon(
+        settings,
+        known,
+        make_broker(settings.broker.url.get_secret_value()),
+        database=database(settings, application="vpay metrics"),
+        also=keep_caps,
+    )
