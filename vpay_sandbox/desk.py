@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -16,6 +17,10 @@ from typing import Any, Protocol, Self
 
 from vpay_sandbox.httpd import Answer, Reply, Request
 from vpay_sandbox.process import SandboxError
+
+# So many requests are remembered with their bodies: above any test, below what a long benchmark
+# would fill the memory with. The journal has all of them.
+REMEMBERED = 100_000
 
 # Which requests: a shell pattern over the path (`*/requesttopay/*`), or a predicate.
 Match = str | Callable[[Request], bool]
@@ -104,7 +109,7 @@ class Desk:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._changed = threading.Condition()
-        self._seen: list[Seen] = []
+        self._seen: deque[Seen] = deque(maxlen=REMEMBERED)
         self._holds: list[Hold] = []
         self._scripts: list[Script] = []
         self._hold_ids = 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import psycopg
 import pytest
 
 from vpay_sandbox.postgres import Postgres, StopMode
-from vpay_sandbox.process import SandboxError, spawn, wait_until
+from vpay_sandbox.process import SandboxError, end, spawn, wait_until
 from vpay_sandbox.valkey import Valkey
 
 from .processes import alive, command_lines
@@ -95,16 +97,20 @@ def test_a_restart_keeps_port_and_data(postgres: Postgres) -> None:
 
 
 def test_a_killed_postgres_leaves_no_backend_and_starts_again_at_once(postgres: Postgres) -> None:
-    run(postgres.url(), "CREATE TABLE survived AS SELECT 8 AS n")
-    with psycopg.connect(postgres.url()) as connection:
+    url = postgres.url()
+    run(url, "CREATE TABLE survived AS SELECT 8 AS n")
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(url, autocommit=True) as connection:
         backend = connection.info.backend_pid
+        # It never waits, so it would never notice by itself that its postmaster is gone.
+        busy = pool.submit(connection.execute, "DO $$ BEGIN LOOP PERFORM 1; END LOOP; END $$")
+        state = f"SELECT state FROM pg_stat_activity WHERE pid = {backend}"
+        wait_until(lambda: ask(url, state) == "active", "the backend to be busy")
         postgres.kill()
         assert postgres.pid is None
         assert not alive(backend)
-        with pytest.raises(psycopg.OperationalError):
-            connection.execute("SELECT 1")
+        assert isinstance(busy.exception(10), psycopg.OperationalError)
     postgres.start()
-    assert ask(postgres.url(), "SELECT n FROM survived") == "8"
+    assert ask(url, "SELECT n FROM survived") == "8"
 
 
 def test_the_client_programs_come_along(postgres: Postgres) -> None:
@@ -155,14 +161,31 @@ def test_nothing_is_left_running_after_the_context(tmp_path: Path) -> None:
 
 
 def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
-    server = Valkey(tmp_path)
-    starter = threading.Thread(target=server.start)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    children: list[subprocess.Popen[bytes]] = []
+    thread_ids: list[int] = []
+
+    def start() -> None:
+        thread_ids.append(threading.get_native_id())
+        children.append(spawn(["cat", fifo], death=signal.SIGKILL, read_stdout=True))
+        comm = Path(f"/proc/{children[0].pid}/comm")
+        wait_until(lambda: comm.read_text() == "cat\n", "the leash to be on")
+
+    starter = threading.Thread(target=start)
     starter.start()
     starter.join()
-    try:
-        assert say(server.port, "PING") == b"+PONG\r\n"
-    finally:
-        server.close()
+    # join() returns a moment before the kernel's thread ends, and only that one counts.
+    task = Path(f"/proc/self/task/{thread_ids[0]}")
+    wait_until(lambda: not task.exists(), "the thread to end")
+    (child,) = children
+    assert child.stdout is not None
+    writer = os.open(fifo, os.O_RDWR)
+    os.write(writer, b"alive")
+    assert child.stdout.read1() == b"alive"  # type: ignore[attr-defined]  # b"": it was killed
+    end(child, signal.SIGTERM)
+    os.close(writer)
+    child.stdout.close()
 
 
 def start_parent(folder: Path, **env: str) -> tuple[subprocess.Popen[str], list[str]]:
