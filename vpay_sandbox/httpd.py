@@ -114,7 +114,7 @@ class _Connection(asyncio.Protocol):
         self._buffer += data
         self._advance()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 asyncio names it
+    def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
         self._transport = None
         if self.task is not None:
