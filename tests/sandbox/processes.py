@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -25,3 +26,9 @@ def command_lines() -> list[str]:
                 continue
             lines.append(raw.replace(b"\0", b" ").decode(errors="replace"))
     return lines
+
+
+def with_path(*folders: Path) -> dict[str, str]:
+    """Our environment, and these folders before whatever PYTHONPATH already names."""
+    names = [*map(str, folders), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(name for name in names if name)}

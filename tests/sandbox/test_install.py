@@ -13,6 +13,8 @@ import pytest
 from vpay_sandbox import install
 from vpay_sandbox.process import Account, SandboxError
 
+from .processes import with_path
+
 ROOT = Path(__file__).parents[2]
 COPY = """
 import sys
@@ -32,7 +34,7 @@ def account() -> Account:
 
 def test_two_processes_at_once_share_one_whole_copy(account: Account, shared_place: Path) -> None:
     command = [sys.executable, "-c", COPY, str(account.uid), str(account.gid), str(shared_place)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = with_path(ROOT)
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, env=env) for _ in range(2)]
     answers = {process.communicate(timeout=60)[0] for process in both}
     assert len(answers) == 1

@@ -19,7 +19,7 @@ from vpay_sandbox.postgres import Postgres, StopMode
 from vpay_sandbox.process import SandboxError, end, spawn, wait_until
 from vpay_sandbox.valkey import Valkey
 
-from .processes import alive, command_lines
+from .processes import alive, command_lines, with_path
 
 # What a demo is to its servers: it starts them, says their pids, and waits to be killed.
 PARENT = """
@@ -191,7 +191,7 @@ def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
 def start_parent(folder: Path, **env: str) -> tuple[subprocess.Popen[str], list[str]]:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(folder)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        env={**with_path(ROOT), **env},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -237,7 +237,7 @@ def test_an_installation_that_only_we_can_read_runs_all_the_same(tmp_path: Path)
             target.write_bytes(source.read_bytes())
             target.chmod(0o700 if os.access(source, os.X_OK) else 0o600)
     locked.chmod(0o700)
-    parent, words = start_parent(tmp_path / "run", PYTHONPATH=f"{ROOT}:{locked}")
+    parent, words = start_parent(tmp_path / "run", **with_path(ROOT, locked))
     try:
         assert alive(int(words[0]))
         in_place = Path(words[3]).is_relative_to(locked)

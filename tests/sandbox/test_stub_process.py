@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from vpay_sandbox.process import wait_until
 
-from .processes import alive
+from .processes import alive, with_path
 
 ROOT = Path(__file__).parents[2]
 # A parent that uses plain Popen: the stub itself has to notice.
@@ -27,7 +26,7 @@ sys.stdin.read()
 def test_a_hard_killed_parent_leaves_no_stub(module: str) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, module],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=with_path(ROOT),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
