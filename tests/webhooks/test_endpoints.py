@@ -1,0 +1,153 @@
+"""Endpoints as the settings have them, and as they change."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.webhooks.world import MERCHANT, SECRET, endpoint, settings
+from vpay_tasks import config
+from vpay_tasks.webhooks.endpoints import Endpoints
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+ENV = {"VPAY_CONFIG": "x", "VPAY_DATABASE_URL": "postgresql://x/y"}
+
+
+@pytest.mark.parametrize(
+    ("types", "wanted"),
+    [
+        (["*"], True),
+        (["payment_intent.succeeded"], True),
+        (["payment_intent.*"], True),
+        (["customer.*", "payment_intent.succeeded"], True),
+        (["payment_intent"], False),
+        (["payment.*"], False),
+        (["payment_intent.succeede"], False),
+        (["customer.*"], False),
+        ([], False),
+    ],
+)
+def test_an_endpoint_gets_the_types_it_names(types: list[str], wanted: bool) -> None:
+    endpoints = Endpoints(settings(endpoint(types=types)))
+    assert bool(endpoints.for_event(MERCHANT, "payment_intent.succeeded")) is wanted
+
+
+def test_another_merchants_endpoint_gets_nothing() -> None:
+    endpoints = Endpoints(settings(endpoint()))
+    assert endpoints.for_event("other", "payment_intent.succeeded") == []
+    assert endpoints.get("other", "main") is None
+    assert endpoints.get(MERCHANT, "main") is not None
+
+
+def test_secrets_sign_newest_first_until_they_expire_and_blank_ones_never() -> None:
+    secrets = [
+        "new",
+        {"secret": "old", "expires": NOON},
+        "",
+        "whsec_",
+        {"secret": "older", "expires": NOON - timedelta(seconds=1)},
+    ]
+    found = Endpoints(settings(endpoint(secrets=secrets))).get(MERCHANT, "main")
+    assert found is not None
+    assert found.live_secrets(NOON - timedelta(seconds=2)) == ("new", "old", "older")
+    assert found.live_secrets(NOON - timedelta(seconds=1)) == ("new", "old")
+    assert found.live_secrets(NOON) == ("new",)
+
+
+def test_no_more_secrets_sign_than_a_verifier_looks_at() -> None:
+    found = Endpoints(settings(endpoint(secrets=[f"s{i}" for i in range(12)])))
+    main = found.get(MERCHANT, "main")
+    assert main is not None
+    assert main.live_secrets(NOON) == tuple(f"s{i}" for i in range(8))
+
+
+def test_only_endpoints_with_a_cap_of_their_own_are_named_among_the_caps() -> None:
+    both = settings(endpoint(cap=2), endpoint(id="second"))
+    assert Endpoints(both).caps() == {"acme/main": 2}
+
+
+def test_neither_secret_nor_url_stands_in_a_repr() -> None:
+    endpoints = Endpoints(settings(endpoint("http://h/private-token")))
+    shown = repr(endpoints) + repr(endpoints.get(MERCHANT, "main"))
+    assert SECRET not in shown
+    assert "private-token" not in shown
+
+
+def test_the_configuration_hash_moves_with_address_and_secrets_only() -> None:
+    def hash_of(**more: object) -> str:
+        found = Endpoints(settings({**endpoint(), **more})).get(MERCHANT, "main")
+        assert found is not None
+        return found.config_hash
+
+    assert hash_of() == hash_of(cap=3, types=["customer.*"])
+    assert len({hash_of(), hash_of(url="http://h/2"), hash_of(secrets=["other"])}) == 3
+
+
+def written(path: Path, url: str) -> None:
+    path.write_text(
+        f'[[merchants]]\nid = "acme"\n[[merchants.endpoints]]\nid = "main"\nurl = "{url}"\n'
+    )
+
+
+def watching(path: Path) -> Endpoints:
+    def load() -> config.Settings:
+        return config.read(path, ENV)
+
+    return Endpoints(load(), path=path, load=load)
+
+
+def url_of(endpoints: Endpoints) -> str:
+    found = endpoints.get(MERCHANT, "main")
+    assert found is not None
+    return found.url
+
+
+def alerts(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.message for r in caplog.records if getattr(r, "fields", {}).get("alert")]
+
+
+def test_a_changed_file_is_taken_over_without_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "vpay.toml"
+    written(path, "http://one/")
+    endpoints = watching(path)
+    written(path, "http://the-second/")
+    endpoints.look_now()
+    assert url_of(endpoints) == "http://the-second/"
+
+
+@pytest.mark.parametrize("broken", ["this is not TOML", '[[merchants]]\nid = "acme"\nurll = 1\n'])
+def test_a_broken_file_changes_nothing_and_alerts_once_until_it_is_mended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = tmp_path / "vpay.toml"
+    written(path, "http://one/")
+    endpoints = watching(path)
+    for text in (broken, broken + "\n# touched, still broken\n"):
+        path.write_text(text)
+        endpoints.look_now()
+        endpoints.look_now()
+    assert url_of(endpoints) == "http://one/"
+    assert len(alerts(caplog)) == 1
+    written(path, "http://mended/")
+    endpoints.look_now()
+    assert url_of(endpoints) == "http://mended/"
+    path.write_text(broken)
+    endpoints.look_now()
+    assert len(alerts(caplog)) == 2
+
+
+def test_a_file_that_is_gone_takes_no_endpoint_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "vpay.toml"
+    written(path, "http://one/")
+    endpoints = watching(path)
+    path.unlink()
+    endpoints.look_now()
+    endpoints.look_now()
+    assert url_of(endpoints) == "http://one/"
+    assert len(alerts(caplog)) == 1

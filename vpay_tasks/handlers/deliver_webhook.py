@@ -1,0 +1,214 @@
+"""`deliver_webhook`: one attempt to bring an event to an endpoint.
+
+The record is committed before the job is settled, and alone: if the process dies between
+the two, the next run finds the delivery ended, or its next attempt still ahead, and posts
+nothing. It doesn't ride on the job's finish, since a 2xx counts even from a run that has
+lost its lease.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from vpay_tasks.core import delivery as rules
+from vpay_tasks.core import kinds
+from vpay_tasks.core.delivery import Check, Outcome, Stamp
+from vpay_tasks.core.job import Again, Answer, Done, Job, Park
+from vpay_tasks.core.task import task
+from vpay_tasks.errors import Severity
+from vpay_tasks.handlers.context import Context
+from vpay_tasks.store import deliveries
+from vpay_tasks.store.deliveries import Attempt, Delivery, Pause
+from vpay_tasks.telemetry import alert
+from vpay_tasks.webhooks import send
+from vpay_tasks.webhooks.endpoints import Endpoint
+from vpay_tasks.webhooks.sign import headers, key_id
+
+LOST_RACE_S = 1.0
+"""Another run moved the delivery under this one: look again once it has settled."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An attempt that is over, and what the receiver wishes about the next."""
+
+    attempt: Attempt
+    retry_after: str | None = None
+
+
+@task(kinds.DELIVER_WEBHOOK)
+def deliver_webhook(job: Job, ctx: Context, *, delivery_id: str) -> Answer:
+    """Payload: the delivery's id."""
+    # Read.
+    with ctx.db.connection() as connection:
+        found = deliveries.read(connection, delivery_id)
+    if found is None or found.state != "pending":
+        return Done()
+    if found.wait > 0:
+        return Again(found.wait)
+    # Ask.
+    asked = _ask(job, ctx, found)
+    if not isinstance(asked, Asked):
+        return asked
+    # Decide. Write. Answer.
+    match rules.outcome(asked.attempt.status):
+        case Outcome.DELIVERED:
+            return _delivered(ctx, found, asked)
+        case Outcome.GONE:
+            return _gone(ctx, found, asked)
+        case Outcome.FAILED:
+            return _failed(ctx, found, asked)
+
+
+def _ask(job: Job, ctx: Context, found: Delivery) -> Asked | Answer:
+    """The attempt; or the answer that ends this run without one."""
+    endpoint = ctx.endpoints.get(found.merchant_id, found.endpoint_id)
+    secrets = endpoint.live_secrets(_instant(found.now)) if endpoint is not None else ()
+    if endpoint is None or not secrets:
+        return _not_sent(found, endpoint)
+    digest = hashlib.sha256(found.body).digest()
+    match rules.check(_stamp(found), Stamp(digest, found.body_rev)):
+        case Check.POISONED:
+            return _poison(ctx, found)
+        case Check.STAMP_FIRST:
+            with ctx.db.connection() as connection:
+                if not deliveries.stamp(connection, found, digest):
+                    return Again(LOST_RACE_S)
+        case Check.SEND:
+            pass
+    if job.cancelled:
+        return Again(LOST_RACE_S)  # the lease may be another's already: it must not post
+    return _post(ctx, found, endpoint, secrets, digest)
+
+
+def _post(
+    ctx: Context, found: Delivery, endpoint: Endpoint, secrets: tuple[str, ...], digest: bytes
+) -> Asked:
+    number = found.attempts + 1
+    answer = send.post(
+        endpoint.url,
+        headers(found.body, secrets, int(found.now), event_id=found.event_id, attempt=number),
+        found.body,
+        connect=ctx.windows.delivery_connect,
+        whole=ctx.windows.delivery_attempt,
+        hide=secrets,
+    )
+    attempt = Attempt(
+        number=number,
+        begun=found.now,
+        seconds=answer.seconds,
+        status=answer.status,
+        excerpt=answer.excerpt,
+        address=answer.address,
+        config_hash=endpoint.config_hash,
+        key_ids=[key_id(secret) for secret in secrets],
+        digest=digest,
+    )
+    return Asked(attempt, answer.retry_after)
+
+
+def _not_sent(found: Delivery, endpoint: Endpoint | None) -> Asked:
+    """A rollout may heal it, so it walks the ladder like any failure."""
+    why = "is not in the settings" if endpoint is None else "has no secret that is valid now"
+    return Asked(
+        Attempt(
+            number=found.attempts + 1,
+            begun=found.now,
+            seconds=0.0,
+            status=None,
+            excerpt=f"not sent: the endpoint {why}",
+            config_hash=endpoint.config_hash if endpoint is not None else None,
+        )
+    )
+
+
+def _delivered(ctx: Context, found: Delivery, asked: Asked) -> Answer:
+    with ctx.db.connection() as connection:
+        deliveries.record(connection, found.id, asked.attempt, state="delivered", delay=None)
+    return Done()
+
+
+def _gone(ctx: Context, found: Delivery, asked: Asked) -> Answer:
+    now = ctx.endpoints.get(found.merchant_id, found.endpoint_id)
+    if now is None or now.config_hash != asked.attempt.config_hash:
+        return _failed(ctx, found, asked)  # the 410 spoke for an address that we have left
+    with ctx.db.transaction() as tx:
+        pause = deliveries.pause_endpoint(
+            tx,
+            found.merchant_id,
+            found.endpoint_id,
+            begun=found.now,
+            changed_by="receiver",
+            reason="the receiver answered 410 Gone",
+        )
+        if pause is not Pause.RESUMED_SINCE:
+            deliveries.record(tx, found.id, asked.attempt, state="gone", delay=None)
+    match pause:
+        case Pause.RESUMED_SINCE:
+            return _failed(ctx, found, asked)
+        case Pause.PAUSED:
+            _alert("an endpoint answered 410 and is paused", "endpoint_gone", found)
+        case Pause.ALREADY:
+            pass
+    return Done()
+
+
+def _failed(ctx: Context, found: Delivery, asked: Asked) -> Answer:
+    delay = rules.next_delay(
+        ctx.ladders.delivery,
+        found.attempts,
+        spread=random.random(),  # noqa: S311 - spreads a herd, hides nothing
+        status=asked.attempt.status,
+        retry_after=asked.retry_after,
+        now=found.now + asked.attempt.seconds,
+    )
+    with ctx.db.connection() as connection:
+        counted = deliveries.record(
+            connection,
+            found.id,
+            asked.attempt,
+            state="pending" if delay is not None else "exhausted",
+            delay=delay,
+        )
+    if not counted:
+        return Again(LOST_RACE_S)
+    if delay is not None:
+        return Again(delay)
+    _alert("a delivery is exhausted", "delivery_exhausted", found, status=asked.attempt.status)
+    return Done()
+
+
+def _poison(ctx: Context, found: Delivery) -> Answer:
+    text = "the event's bytes differ from those that were signed before, at the same revision"
+    with ctx.db.connection() as connection:
+        poisoned = deliveries.poison(connection, found, text)
+    if not poisoned:
+        return Again(LOST_RACE_S)
+    _alert("a delivery is poisoned and was not sent", "delivery_poisoned", found)
+    return Park(text)
+
+
+def _alert(sentence: str, action: str, found: Delivery, **fields: int | None) -> None:
+    alert(
+        Severity.ERROR,
+        sentence,
+        action=action,
+        delivery_id=found.id,
+        event_id=found.event_id,
+        merchant=found.merchant_id,
+        endpoint=found.endpoint_id,
+        **fields,
+    )
+
+
+def _stamp(found: Delivery) -> Stamp | None:
+    if found.digest is None or found.digest_rev is None:
+        return None
+    return Stamp(found.digest, found.digest_rev)
+
+
+def _instant(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,130 @@
+"""The outbox: events as they are appended, and the statements that fan them out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+
+from vpay_tasks.core import kinds
+from vpay_tasks.errors import VpayError
+from vpay_tasks.store import sql
+
+SQL = sql.load(__name__)
+
+PAGE: Final = 100
+"""Events per pass. More holds the fan-out's lock for longer in one go; fewer pays a commit
+for too little."""
+FAILURES_MAX: Final = 5
+"""At the 5 s interval a poisoned event is given up after 20 s. Lower: a deploy that is being
+mended costs events; higher: the rows at the head of the page are tried for longer."""
+
+
+@dataclass(frozen=True)
+class PendingEvent:
+    """What the fan-out must know of an event to find its endpoints."""
+
+    id: str
+    merchant_id: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One delivery to be made, if the flip of its event wins."""
+
+    event_id: str
+    endpoint_id: str
+    delivery_id: str
+
+
+@dataclass(frozen=True)
+class Flipped:
+    """What a flip moved; 0 events means that every swap was lost."""
+
+    events: int
+    deliveries: int
+
+
+def append(
+    tx: sql.Connection,
+    *,
+    event_id: str,
+    merchant_id: str,
+    type: str,  # noqa: A002 - the contract's word
+    object_id: str,
+    customer_id: str | None,
+    livemode: bool,
+    body: bytes,
+) -> None:
+    """Write an event in the transaction of the transition it reports. `body` is sent as it
+    is, byte by byte. Raises Internal for a type that is not documented, Conflict for an id
+    that stands."""
+    sql.run(
+        tx,
+        SQL["append"],
+        {
+            "event_id": event_id,
+            "merchant_id": merchant_id,
+            "type": type,
+            "object_id": object_id,
+            "customer_id": customer_id,
+            "livemode": livemode,
+            "body": body,
+        },
+    )
+    if (hints := getattr(tx, "hints", None)) is not None and kinds.FAN_OUT_EVENTS.singleton:
+        hints.add(kinds.FAN_OUT_EVENTS.singleton)
+
+
+def take_turn(tx: sql.Connection) -> None:
+    """Wait until no other transaction fans out; held to the end of this one."""
+    sql.run(tx, SQL["take_turn"])
+
+
+def page(tx: sql.Connection) -> list[PendingEvent]:
+    """The oldest pending events, locked; those that others hold are passed over."""
+    return [PendingEvent(*row) for row in sql.run(tx, SQL["page"], {"page": PAGE})]
+
+
+def flip(tx: sql.Connection, event_ids: Sequence[str], wanted: Sequence[Wanted]) -> Flipped:
+    """Move the events that are still pending to done, with a delivery and a job for each of
+    `wanted` whose event was moved. Call `take_turn` first."""
+    kind = kinds.DELIVER_WEBHOOK
+    ((events, deliveries),) = sql.run(
+        tx,
+        SQL["flip"],
+        {
+            "event_ids": list(event_ids),
+            "for_events": [one.event_id for one in wanted],
+            "endpoint_ids": [one.endpoint_id for one in wanted],
+            "delivery_ids": [one.delivery_id for one in wanted],
+            "queue": kind.queue,
+            "kind": kind.name,
+            "priority": kind.priority,
+            "key_prefix": kinds.webhook_key(""),
+        },
+    )
+    if deliveries and (hints := getattr(tx, "hints", None)) is not None:
+        hints.add("")
+    return Flipped(events, deliveries)
+
+
+def count_failure(tx: sql.Connection, event_id: str) -> bool:
+    """Count a failed fan-out of a pending event. True when this one moved it to `failed`.
+    Call `take_turn` first."""
+    params = {"event_id": event_id, "limit": FAILURES_MAX}
+    rows = sql.run(tx, SQL["count_failure"], params)
+    return bool(rows and rows[0][0])
+
+
+def blames_the_event(error: VpayError) -> bool:
+    """Whether what the database refused is the event's own doing: bad data (SQLSTATE class
+    21, 22, 23, 54), or a trigger's word (P0). Neither a lock, a lost connection or a full
+    disk, which pass, nor a missing right or table, which no event can help."""
+    if sql.is_bad_data(error):
+        return True
+    cause = error.__cause__
+    return isinstance(cause, psycopg.Error) and (cause.sqlstate or "")[:2] in {"21", "P0"}

@@ -1,0 +1,138 @@
+-- name: append
+-- In the transaction of the transition it reports, by nothing else.
+INSERT INTO vpay.events (
+    id,
+    merchant_id,
+    type,
+    object_id,
+    customer_id,
+    livemode,
+    body
+)
+VALUES (
+    %(event_id)s::text,
+    %(merchant_id)s::text,
+    %(type)s::text,
+    %(object_id)s::text,
+    %(customer_id)s::text,
+    %(livemode)s::boolean,
+    %(body)s::bytea
+)
+
+-- name: take_turn
+-- A statement of its own, first in the transaction: what follows gets its snapshot behind
+-- the lock, and the lock goes only once the commit is visible. So list_seq, taken under it,
+-- is in commit order. 86 ('V') is this project's class of advisory locks.
+SELECT pg_advisory_xact_lock(86, hashtext('vpay fan-out'))
+
+-- name: page
+-- SKIP LOCKED: an event that someone holds (an erasure) stops nobody.
+SELECT
+    id,
+    merchant_id,
+    type
+FROM vpay.events
+WHERE fanout_state = 'pending'
+ORDER BY seq
+LIMIT %(page)s::integer
+FOR UPDATE SKIP LOCKED
+
+-- name: flip
+-- Deliveries come from the rows that this very flip returned: an event that another pass
+-- moved first can't be fanned out twice. A delivery that stands already keeps its own job.
+WITH held AS MATERIALIZED (
+    SELECT seq
+    FROM vpay.events
+    WHERE id = ANY(%(event_ids)s::text[])
+        AND fanout_state = 'pending'
+    ORDER BY seq
+    FOR UPDATE SKIP LOCKED
+), numbered AS MATERIALIZED (
+    SELECT
+        seq,
+        nextval('vpay.event_list_seq') AS list_seq
+    FROM held
+), flipped AS (
+    UPDATE vpay.events
+    SET fanout_state = 'done',
+        list_seq = numbered.list_seq
+    FROM numbered
+    WHERE events.seq = numbered.seq
+    RETURNING events.id, events.merchant_id, events.seq
+), wanted AS (
+    SELECT
+        given.delivery_id,
+        given.endpoint_id,
+        flipped.id AS event_id,
+        flipped.merchant_id,
+        flipped.seq
+    FROM flipped
+    JOIN unnest(
+        %(for_events)s::text[],
+        %(endpoint_ids)s::text[],
+        %(delivery_ids)s::text[]
+    ) AS given (event_id, endpoint_id, delivery_id)
+        ON given.event_id = flipped.id
+    ORDER BY flipped.seq, given.endpoint_id
+), made AS (
+    INSERT INTO vpay.webhook_deliveries (
+        id,
+        event_id,
+        merchant_id,
+        endpoint_id
+    )
+    SELECT
+        delivery_id,
+        event_id,
+        merchant_id,
+        endpoint_id
+    FROM wanted
+    ON CONFLICT (event_id, endpoint_id) DO NOTHING
+    RETURNING id, merchant_id, endpoint_id
+), queued AS (
+    INSERT INTO vpay.jobs (
+        queue,
+        kind,
+        priority,
+        dedupe_key,
+        lane,
+        due,
+        payload
+    )
+    SELECT
+        %(queue)s::text,
+        %(kind)s::text,
+        %(priority)s::smallint,
+        %(key_prefix)s::text || made.id,
+        made.merchant_id || '/' || made.endpoint_id,
+        true,
+        jsonb_build_object('delivery_id', made.id)
+    FROM made
+    ON CONFLICT (dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+)
+SELECT
+    (SELECT count(*) FROM flipped)::integer,
+    (SELECT count(*) FROM made)::integer
+
+-- name: count_failure
+-- In a transaction of its own, since the one that failed is gone. At the limit the event
+-- leaves the drain, is listed, and waits for an operator; the caller alerts when told so.
+WITH held AS MATERIALIZED (
+    SELECT seq
+    FROM vpay.events
+    WHERE id = %(event_id)s::text
+        AND fanout_state = 'pending'
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE vpay.events
+SET fanout_attempts = fanout_attempts + 1,
+    fanout_state = CASE
+        WHEN fanout_attempts + 1 >= %(limit)s::integer THEN 'failed'
+        ELSE 'pending'
+    END,
+    list_seq = CASE
+        WHEN fanout_attempts + 1 >= %(limit)s::integer THEN nextval('vpay.event_list_seq')
+    END
+FROM held
+WHERE events.seq = held.seq
+RETURNING events.fanout_state = 'failed'

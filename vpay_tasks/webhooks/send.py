@@ -1,0 +1,184 @@
+"""One POST under one deadline, to a receiver that may be hostile.
+
+No redirects, no proxies, no netrc, no kept connections, nothing of the environment: a
+socket, its TLS, a request, and as much of the answer as decides. Every wait is for what is
+left of the one deadline, so that a receiver that drips a byte at a time gains nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from vpay_tasks.errors import InvalidRequest, VpayError, describe
+from vpay_tasks.telemetry import count
+from vpay_tasks.webhooks import egress
+from vpay_tasks.webhooks.answer import Incoming, excerpt
+
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+_HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]{0,4096}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of one POST. `status` None: no answer, and `excerpt` says why."""
+
+    status: int | None
+    excerpt: str
+    seconds: float
+    address: str | None = None
+    retry_after: str | None = None
+
+
+class Deadline:
+    """An instant of the monotonic clock at which everything ends."""
+
+    def __init__(self, seconds: float) -> None:
+        self.begun = time.monotonic()
+        self._end = self.begun + seconds
+        self._seconds = seconds
+
+    @property
+    def spent(self) -> float:
+        return time.monotonic() - self.begun
+
+    def left(self) -> float:
+        """Seconds left; raises TimeoutError when there are none."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"the deadline of {self._seconds:g} s was reached")
+        return left
+
+
+def post(
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    connect: float,
+    whole: float,
+    hide: tuple[str, ...] = (),
+    tls: ssl.SSLContext | None = None,
+) -> Answer:
+    """POST `body` to `url` within `whole` seconds, of which the connection may take `connect`.
+
+    Never raises for anything that the receiver, the network or the URL does. `hide` are
+    texts that the answer's excerpt must not repeat. `tls` replaces the shared context.
+    """
+    deadline = Deadline(whole)
+    address: str | None = None
+    try:
+        target = egress.parse(url)
+        request = _request(target, headers, body)
+        plain, found = _connected(target, min(connect, whole), deadline)
+        address = str(found)
+        with closing(_secured(plain, target, deadline, tls or _shared_tls())) as connection:
+            count("posts")
+            incoming = _converse(connection, request, deadline)
+    # ValueError: a host that IDNA or TLS can't take.
+    except (OSError, ValueError, VpayError) as error:
+        return Answer(None, describe(error), deadline.spent, address)
+    return Answer(
+        status=incoming.status,
+        excerpt=excerpt(incoming.body, hide),
+        seconds=deadline.spent,
+        address=address,
+        retry_after=incoming.header("retry-after"),
+    )
+
+
+def _connected(
+    target: egress.Target, connect: float, deadline: Deadline
+) -> tuple[socket.socket, egress.Address]:
+    """A socket to the first address that takes it, all within `connect` seconds."""
+    limit = Deadline(min(connect, deadline.left()))
+    failure: OSError | None = None
+    for address in egress.resolve(target, limit.left()):
+        plain = socket.socket(address.family, socket.SOCK_STREAM)
+        try:
+            plain.settimeout(limit.left())
+            plain.connect(address.sockaddr)
+            # The head and the body leave at once, not after the receiver's delayed ack.
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return plain, address
+        except OSError as error:
+            plain.close()
+            failure = error
+    raise failure or OSError("the name has no address")
+
+
+def _secured(
+    plain: socket.socket, target: egress.Target, deadline: Deadline, tls: ssl.SSLContext
+) -> socket.socket:
+    if target.scheme == "http":
+        return plain
+    try:
+        plain.settimeout(deadline.left())
+        return tls.wrap_socket(plain, server_hostname=target.host)
+    except BaseException:
+        plain.close()
+        raise
+
+
+@functools.cache
+def _shared_tls() -> ssl.SSLContext:
+    """One context for all: one per call would load the trust store each time and leak.
+    Not `create_default_context`, which obeys SSLKEYLOGFILE."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_default_certs()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _request(target: egress.Target, headers: Mapping[str, str], body: bytes) -> bytes:
+    every = {
+        "Host": target.authority,
+        **headers,
+        "Content-Length": str(len(body)),
+        "Accept": "*/*",
+        "Accept-Encoding": "identity",
+        "Connection": "close",
+    }
+    for name, value in every.items():
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise InvalidRequest("a header holds what no header may")
+    lines = [f"POST {target.path} HTTP/1.1", *(f"{k}: {v}" for k, v in every.items()), "", ""]
+    return "\r\n".join(lines).encode("ascii") + body
+
+
+def _converse(connection: socket.socket, request: bytes, deadline: Deadline) -> Incoming:
+    """Send, then read until the answer is whole, large or late. Raises what cut it off, if
+    that was before a status line."""
+    failure: OSError | None = None
+    try:
+        _send(connection, request, deadline)
+    except OSError as error:
+        failure = error  # it may have answered before it had read everything
+    incoming = Incoming()
+    try:
+        while not incoming.complete:
+            connection.settimeout(deadline.left())
+            chunk = connection.recv(min(4_096, incoming.room))
+            if not chunk:
+                break
+            incoming.feed(chunk)
+    except OSError as error:
+        failure = failure or error
+    if incoming.status is None:
+        text = incoming.fault or "the connection ended without a status line"
+        raise ConnectionError(text) from failure
+    return incoming
+
+
+def _send(connection: socket.socket, request: bytes, deadline: Deadline) -> None:
+    rest = memoryview(request)
+    while rest:
+        connection.settimeout(deadline.left())
+        rest = rest[connection.send(rest) :]
