@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -60,12 +61,24 @@ def template(postgres_url: str) -> Iterator[str]:
         yield janitor.dbname
 
 
+@pytest.fixture(scope="session")
+def clone(postgres_url: str, template: str) -> Callable[[], AbstractContextManager[str]]:
+    """`with clone() as url:` is a migrated database, for fixtures that outlive one test."""
+
+    @contextmanager
+    def clone() -> Iterator[str]:
+        name = f"vpay_test_{uuid.uuid4().hex[:12]}"
+        with _janitor(postgres_url, name, template=template):
+            yield _at(postgres_url, name)
+
+    return clone
+
+
 @pytest.fixture
-def dsn(postgres_url: str, template: str) -> Iterator[str]:
+def dsn(clone: Callable[[], AbstractContextManager[str]]) -> Iterator[str]:
     """The URL of a migrated database that is this test's alone."""
-    name = f"vpay_test_{uuid.uuid4().hex[:12]}"
-    with _janitor(postgres_url, name, template=template):
-        yield _at(postgres_url, name)
+    with clone() as url:
+        yield url
 
 
 @pytest.fixture

@@ -235,7 +235,7 @@ def checked(model: type[T], raw: Mapping[str, Any], where: str, faults: list[str
             if item["type"] == "extra_forbidden":
                 faults.append(f"{path}: unknown key{_nearest(model, item['loc'])}")
             else:
-                faults.append(f"{path}: {item['msg']}")
+                faults.append(f"{path}: {item['msg'].removeprefix('Value error, ')}")
         return None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from vpay_tasks.errors import Configuration
 from vpay_tasks.runtime import metrics
 from vpay_tasks.runtime.metrics import Metrics, WorkerSums
 from vpay_tasks.store.db import Connection, Database
@@ -183,3 +184,11 @@ def test_the_port_is_free_again_after_stop(database: Database) -> None:
     exporter.stop()
     assert exporter.start(port) == port
     exporter.stop()
+
+
+def test_a_port_that_is_taken_is_a_fault_of_the_settings(database: Database) -> None:
+    first, second = Metrics(database), Metrics(database)
+    port = first.start(0)
+    with pytest.raises(Configuration, match=f"metrics_port: {port} can't be had"):
+        second.start(port)
+    first.stop()

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector, start
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from vpay_tasks.errors import Internal, Severity, VpayError, describe
+from vpay_tasks.errors import Configuration, Internal, Severity, VpayError, describe
 from vpay_tasks.store import gauges
 from vpay_tasks.store.db import Database
 from vpay_tasks.store.gauges import Gauges, WorkerStats
@@ -49,14 +49,20 @@ class Metrics(Collector):
         """Serve on every address; port 0 takes a free one. Returns the port.
 
         The page holds counts and names, no secret; still, keep it off the open internet.
-        Raises Internal if it is started twice, OSError if the port is taken.
+        Raises Configuration for a port that can't be had.
         """
         if self._server is not None:
             raise Internal("metrics were started twice")
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(self)
-        self._server = _Server(port, registry)
+        try:
+            self._server = _Server(port, registry)
+        except OSError as error:
+            raise Configuration(
+                f"dispatch.metrics_port: {port} can't be had ({error.strerror}): name another,"
+                " or 0 for a free one"
+            ) from None
         return self._server.port
 
     def stop(self) -> None:
