@@ -118,7 +118,9 @@ class JsonLines(logging.Formatter):
 
 def log_as_json(level: int = logging.INFO) -> None:
     """Send every logger's lines to stderr as JSON, whatever had been set up before."""
-    handler = logging.StreamHandler(sys.stderr)
+    # Not sys.stderr: in a worker that is a pipe to its master, who reads none of it until all
+    # its children have booted – just when a person wants to know what they wait for.
+    handler = logging.StreamHandler(sys.__stderr__ or sys.stderr)
     handler.setFormatter(JsonLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]

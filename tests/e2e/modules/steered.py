@@ -6,7 +6,10 @@ import os
 import threading
 from typing import Any
 
+import psycopg
+
 from vpay_tasks import Again, Done, task
+from vpay_tasks.errors import VpayError
 
 
 def note(ctx: Any, job: Any, what: str) -> None:
@@ -18,9 +21,13 @@ def note(ctx: Any, job: Any, what: str) -> None:
 
 
 def is_open(ctx: Any, gate: str) -> bool:
-    with ctx.db.connection() as connection:
-        row = connection.execute("SELECT 1 FROM public.gates WHERE name = %s", (gate,)).fetchone()
-    return row is not None
+    """Also through a restart of Postgres: then it isn't open yet."""
+    try:
+        with ctx.db.connection() as connection:
+            query = "SELECT 1 FROM public.gates WHERE name = %s"
+            return connection.execute(query, (gate,)).fetchone() is not None
+    except (VpayError, psycopg.OperationalError):
+        return False
 
 
 @task(budget=3_600)

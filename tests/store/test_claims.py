@@ -1,0 +1,242 @@
+"""Claiming: the window, the lanes, the order, under several dispatchers at once."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.factories import a_job, a_worker, change, claimed, claimed_ids
+from vpay_tasks.store import claims, jobs, leases
+from vpay_tasks.store.db import Database, connect
+
+
+def lane(database: Database, lane: str, **columns: object) -> None:
+    names = ", ".join(columns)
+    values = ", ".join(f"%({name})s" for name in columns)
+    with database.connection() as connection:
+        connection.execute(
+            f"INSERT INTO vpay.lanes (queue, lane, {names})"
+            f" VALUES ('default', %(lane)s, {values})".encode(),
+            {"lane": lane, **columns},
+        )
+
+
+def test_four_dispatchers_at_once_never_exceed_the_window_or_a_lanes_cap(
+    database: Database, dsn: str
+) -> None:
+    a_worker(database, threads=8)
+    lane(database, "narrow", cap=3)
+    for n in range(120):
+        a_job(database, lane="narrow" if n % 2 else None)
+    together = threading.Barrier(4)
+
+    def dispatch(_: int) -> list[int]:
+        with connect(dsn, application="d") as connection:
+            together.wait()
+            return [
+                id_ for n in range(10) for id_ in claimed_ids(connection, lanes_first=n % 2 == 0)
+            ]
+
+    with ThreadPoolExecutor(4) as pool:
+        ids = [id_ for found in pool.map(dispatch, range(4)) for id_ in found]
+    assert len(ids) == 10  # 1.25 × 8 threads
+    assert len(set(ids)) == 10
+    with database.connection() as connection:
+        ((narrow,),) = connection.execute(
+            "SELECT count(*) FROM vpay.jobs WHERE lease IS NOT NULL AND lane = 'narrow'"
+        ).fetchall()
+    assert narrow == 3
+
+
+def test_a_message_that_was_started_makes_room_for_the_next(database: Database) -> None:
+    a_worker(database, threads=4)
+    for _ in range(20):
+        a_job(database)
+    with database.connection() as connection:
+        first = claimed(connection)
+        assert len(first.messages) == 5
+        assert claimed(connection).messages == []
+        jobs.start(
+            connection,
+            dict.fromkeys(first.messages[0].ids, first.messages[0].lease),
+            run=first.messages[1].lease,
+            worker="w",
+            run_lease=30,
+            known=[],
+        )
+        assert len(claimed(connection).messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("threads", "queues", "most"),
+    [(8, ("default",), 10), (8, ("default", "other"), 7), (1, ("default", "other"), 1)],
+)
+def test_a_process_that_serves_several_queues_keeps_a_thread_from_each(
+    database: Database, threads: int, queues: tuple[str, ...], most: int
+) -> None:
+    a_worker(database, threads=threads, queues=queues)
+    for _ in range(20):
+        a_job(database)
+    with database.connection() as connection:
+        assert len(claimed(connection).messages) == most
+
+
+def test_without_a_live_worker_nothing_is_claimed(database: Database) -> None:
+    a_worker(database, draining=True)
+    a_worker(database, queues=("other",))
+    gone = a_worker(database)
+    with database.connection() as connection:
+        connection.execute(
+            "UPDATE vpay.workers SET seen_at = now() - interval '6 s' WHERE id = %s", (gone,)
+        )
+        a_job(database)
+        assert claimed(connection).messages == []
+
+
+def test_priorities_are_strict_and_age_decides_within_one(database: Database) -> None:
+    a_worker(database)
+    late = a_job(database, priority=2)
+    early = a_job(database, priority=2)
+    change(database, "run_at = now() - interval '1 h'", early)
+    urgent = a_job(database, priority=0)
+    with database.connection() as connection:
+        assert claimed_ids(connection) == [urgent, early, late]
+
+
+def test_rows_that_are_not_due_parked_or_leased_are_left(database: Database) -> None:
+    a_worker(database)
+    a_job(database, delay=60)
+    parked = a_job(database)
+    change(database, "parked_at = now(), dead_reason = 'by_operator'", parked)
+    free = a_job(database)
+    with database.connection() as connection:
+        assert claimed_ids(connection) == [free]
+        assert claimed_ids(connection) == []
+
+
+def test_kinds_with_a_batch_travel_together_and_a_crashed_row_alone(database: Database) -> None:
+    a_worker(database)
+    ids = [a_job(database, "together") for _ in range(5)]
+    crashed = a_job(database, "together")
+    change(database, "crashes = 1", crashed)
+    other = a_job(database, "alone")
+    with database.connection() as connection:
+        claim = claimed(connection, batches={"together": 3})
+    assert [message.ids for message in claim.messages] == [
+        ids[:3], ids[3:], [crashed], [other],
+    ]  # fmt: skip
+    assert len({message.lease for message in claim.messages}) == 4
+
+
+def test_batches_count_as_messages_in_the_window(database: Database) -> None:
+    a_worker(database, threads=4)
+    for _ in range(100):
+        a_job(database, "together")
+    with database.connection() as connection:
+        claim = claimed(connection, batches={"together": 10})
+    assert [len(message.ids) for message in claim.messages] == [10] * 5
+
+
+@pytest.mark.parametrize(
+    ("columns", "most"),
+    [
+        ({"cap": 2}, 2),
+        ({"paused": True, "cap": 2}, 0),
+        ({"circuit_trips": 1, "cap": 3}, 1),
+        ({"cap": 64}, 4),  # never more than half the threads
+    ],
+)
+def test_a_lanes_exception_is_its_cap(
+    database: Database, columns: dict[str, object], most: int
+) -> None:
+    a_worker(database, threads=8)
+    lane(database, "a", **columns)
+    for _ in range(9):
+        a_job(database, lane="a")
+    with database.connection() as connection:
+        assert len(claimed_ids(connection)) == most
+
+
+def test_an_open_circuit_lets_nothing_through_until_its_time(database: Database) -> None:
+    a_worker(database)
+    lane(database, "a", circuit_trips=1)
+    a_job(database, lane="a")
+    with database.connection() as connection:
+        connection.execute("UPDATE vpay.lanes SET circuit_until = now() + interval '1 min'")
+        assert claimed_ids(connection) == []
+        connection.execute("UPDATE vpay.lanes SET circuit_until = now() - interval '1 s'")
+        assert len(claimed_ids(connection)) == 1
+
+
+def test_a_lane_without_an_exception_is_a_flight_of_one(database: Database) -> None:
+    a_worker(database)
+    first, second = a_job(database, lane="a"), a_job(database, lane="a")
+    with database.connection() as connection:
+        claim = claimed(connection)
+        assert [message.ids for message in claim.messages] == [[first]]
+        assert claimed_ids(connection) == []
+        jobs.release(connection, {first: claim.messages[0].lease})
+        assert claimed_ids(connection) == [first]
+        change(database, "lease_until = now() - interval '1 s'", first)
+        leases.reap_expired(connection, protected=[])
+        change(database, "run_at = now() + interval '1 h', due = false", first)
+        assert claimed_ids(connection) == [second]
+
+
+def test_lanes_that_wait_on_a_ladder_are_walked_once_they_are_due(database: Database) -> None:
+    a_worker(database)
+    waiting = a_job(database, lane="a", delay=60)
+    with database.connection() as connection:
+        assert claimed_ids(connection) == []
+        change(database, "run_at = now()", waiting)
+        assert claimed_ids(connection) == [waiting]
+
+
+def test_saturated_lanes_let_every_free_lane_behind_them_have_its_turn(
+    database: Database,
+) -> None:
+    a_worker(database, threads=2)
+    for n in range(30):
+        a_job(database, lane=f"lane {n:02}")
+    seen: list[int] = []
+    cursor = ""
+    with database.connection() as connection:
+        for _ in range(30):
+            claim = claimed(connection, cursor=cursor)
+            cursor = claim.next_lane
+            for message in claim.messages:
+                seen += message.ids
+                connection.execute("DELETE FROM vpay.jobs WHERE id = ANY(%s)", (message.ids,))
+            if len(seen) == 30:
+                break
+    assert len(set(seen)) == 30
+
+
+def test_claims_alternate_which_half_goes_first(database: Database) -> None:
+    a_worker(database, threads=1)
+    for _ in range(4):
+        a_job(database)
+    for n in range(4):
+        a_job(database, lane=f"{n}")
+    with database.connection() as connection:
+        plain_first = claimed_ids(connection, window=1)
+        connection.execute("UPDATE vpay.jobs SET run_at = 'infinity' WHERE lease IS NOT NULL")
+        connection.execute(
+            "UPDATE vpay.jobs SET lease = NULL, locked_by = NULL, locked_at = NULL,"
+            " lease_until = NULL WHERE lease IS NOT NULL"
+        )
+        lanes_first = claimed_ids(connection, window=1, lanes_first=True)
+        rows = connection.execute(
+            "SELECT id FROM vpay.jobs WHERE lane IS NOT NULL AND id = ANY(%s)",
+            (plain_first + lanes_first,),
+        ).fetchall()
+    assert [row[0] for row in rows] == lanes_first
+
+
+def test_only_queues_with_something_to_claim_are_named(database: Database) -> None:
+    a_job(database, queue="b")
+    a_job(database, queue="c", lane="x", delay=60)
+    with database.connection() as connection:
+        assert [due.queue for due in claims.due_queues(connection, ["a", "b", "c"])] == ["b"]
