@@ -9,6 +9,8 @@
     ├── Idempotency        one key, two different requests
     ├── RateLimited        asked too often
     ├── Rail               a payment rail failed to answer, or answered nonsense
+    │   ├── RailCredentials    it refused our own credentials
+    │   └── RailMismatch       it answered for another reference, amount or currency
     ├── Storage            Postgres failed to answer
     │   └── AmbiguousCommit    a COMMIT was sent and its answer was lost
     ├── Broker             the message broker failed to answer
@@ -71,6 +73,10 @@ class VpayError(Exception):
     exit: ClassVar[int] = 1
     dead_reason: ClassVar[DeadReason] = DeadReason.POISONED
 
+    not_sooner: float = 0.0
+    """Seconds before which a retry makes no sense, whatever rung the ladder is on (a poll's
+    own ladder, a Retry-After). Set on the instance by whoever raises it."""
+
 
 class InvalidRequest(VpayError):
     severity = Severity.INFO
@@ -123,6 +129,18 @@ class Rail(VpayError):
     severity = Severity.WARN
     http = 502
     exit = 69
+
+
+class RailCredentials(Rail):
+    """Every payment over this rail waits until a person mends them."""
+
+    severity = Severity.PAGE
+
+
+class RailMismatch(Rail):
+    """Moves nothing; a person must compare both sides."""
+
+    severity = Severity.ERROR
 
 
 class Storage(VpayError):

@@ -1,0 +1,112 @@
+"""Polls as a worker runs them, and answers as the rail words them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from vpay_sandbox.httpd import Answer, Hangup, Reply
+from vpay_tasks.core import kinds
+from vpay_tasks.core.charge import Charge
+from vpay_tasks.runtime.envelope import Envelope
+from vpay_tasks.runtime.run_job import Runner
+from vpay_tasks.store.db import Database
+
+STATUS = "*/requesttopay/*"
+
+
+@dataclass
+class Row:
+    """A poll's job after a run."""
+
+    due_in: float
+    failures: int
+    last_error: str | None
+    parked: bool
+
+
+class Polls:
+    """Runs the poll of a charge as a worker would."""
+
+    def __init__(self, database: Database, runner: Runner) -> None:
+        self._db = database
+        self._runner = runner
+        self.context = runner.context
+
+    def run(self, charge: Charge) -> Row | None:
+        """The job's row afterwards; None when it is finished."""
+        token = uuid.uuid4()
+        with self._db.connection() as connection:
+            row = connection.execute(
+                "UPDATE vpay.jobs SET lease = %s, locked_by = 'tests', locked_at = now(),"
+                " lease_until = now() + interval '1 min' WHERE dedupe_key = %s RETURNING id",
+                (token, kinds.poll_key(charge.id)),
+            ).fetchone()
+        assert row is not None
+        self._runner.run_message(Envelope("payments", (row[0],), token))
+        return self.job(charge)
+
+    def job(self, charge: Charge) -> Row | None:
+        with self._db.connection() as connection:
+            found = connection.execute(
+                "SELECT EXTRACT(EPOCH FROM run_at - now())::float8, failures, last_error,"
+                " parked_at IS NOT NULL FROM vpay.jobs WHERE dedupe_key = %s",
+                (kinds.poll_key(charge.id),),
+            ).fetchone()
+        return None if found is None else Row(*found)
+
+
+def told(charge: Charge, word: str, **changes: Any) -> Reply:
+    """A status answer about `charge`, as the rail words it."""
+    body = {
+        "externalId": charge.provider_reference_id,
+        "amount": "10",
+        "currency": charge.currency,
+        "payer": {"partyIdType": "MSISDN", "partyId": "46733123601"},
+        "status": word,
+        **changes,
+    }
+    return Reply(200, json.dumps(body).encode())
+
+
+def about(row: Row | None) -> int:
+    """The row's delay in whole seconds (jitter of the error ladder taken off upwards)."""
+    assert row is not None
+    return round(row.due_in)
+
+
+NOT_FOUND = Reply(404, b'{"code":"RESOURCE_NOT_FOUND"}')
+
+
+def replies(charge: Charge) -> dict[str, Answer]:
+    """What never is a verdict."""
+    return {
+        "hang-up": Hangup(),
+        "500": Reply(500, b'{"code":"INTERNAL_PROCESSING_ERROR"}'),
+        "503": Reply(503),
+        "429": Reply(429),
+        "403": Reply(403),
+        "302": Reply(302, headers={"Location": "/"}),
+        "404 we don't know": Reply(404, b'{"statusCode":404,"message":"Resource not found"}'),
+        "html": Reply(200, b"<html>SUCCESSFUL</html>"),
+        "not utf-8": Reply(200, b"\xff\xfe"),
+        "a list": Reply(200, b"[]"),
+        "nothing": Reply(200),
+        "deep": Reply(200, b"[" * 100_000),
+        "huge": Reply(200, b" " * (256 * 1024 + 1)),
+        "no word": told(charge, ""),
+        "lower case": told(charge, "successful"),
+        "another word": told(charge, "TIMEOUT"),
+        "a number": told(charge, "FAILED", status=1),
+        "another reference": told(charge, "SUCCESSFUL", externalId="other"),
+        "no reference": told(charge, "SUCCESSFUL", externalId=None),
+        "another amount": told(charge, "SUCCESSFUL", amount="10.01"),
+        "a hundredth": told(charge, "SUCCESSFUL", amount="1000"),
+        "a float": told(charge, "SUCCESSFUL", amount="1e1"),
+        "no amount": told(charge, "SUCCESSFUL", amount=None),
+        "another currency": told(charge, "FAILED", currency="XAF"),
+        "201": Reply(201, told(charge, "SUCCESSFUL").body),
+        "400": Reply(400, told(charge, "FAILED").body),
+    }

@@ -1,0 +1,279 @@
+"""From a payment intent to a prompt on a phone: crash-safe at every step.
+
+Write first, network second: a process that dies between any two lines leaves rows from
+which the poll can tell what the rail may have. One charge per intent, for ever.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from vpay_tasks import telemetry
+from vpay_tasks.config import WindowsTable
+from vpay_tasks.core import kinds, money
+from vpay_tasks.core.answers import Accepted, Failed, SubmitAnswer, Unknown
+from vpay_tasks.core.answers import Declined as Refused
+from vpay_tasks.core.charge import (
+    AttemptClass,
+    Charge,
+    FailureCode,
+    Flow,
+    IntentStatus,
+    PaymentIntent,
+    State,
+)
+from vpay_tasks.core.ids import RAW_BYTES, new_id
+from vpay_tasks.errors import (
+    Conflict,
+    Internal,
+    InvalidRequest,
+    NotFound,
+    Storage,
+    describe,
+    sanitise,
+)
+from vpay_tasks.payments import payer as payers
+from vpay_tasks.payments import settlement
+from vpay_tasks.payments.payer import PayerRing
+from vpay_tasks.rails.port import Order, RailPort
+from vpay_tasks.store import attempts, charges, intents, jobs, patience
+from vpay_tasks.store.db import Connection, Database
+
+PRODUCTION: Final = WindowsTable()
+
+BOOKKEEPING_S: Final = 2.0
+"""Left for writing down an answer that came at the last moment. The deadline and this stay
+below the recovery window; lower: answers that we have are thrown away."""
+
+
+@dataclass(frozen=True)
+class Redirect:
+    """Send the payer to `url`."""
+
+    url: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class ApproveOnPhone:
+    """The payer has a prompt on their phone."""
+
+
+NextAction = Redirect | ApproveOnPhone
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """The rail has it; what the payer does next."""
+
+    charge: Charge
+    next_action: NextAction
+
+
+@dataclass(frozen=True)
+class Processing:
+    """The rail may have it. The poll finds out; the event tells. Don't confirm again."""
+
+    charge: Charge
+
+
+@dataclass(frozen=True)
+class Declined:
+    """The charge has failed; its event is written. To try again is a new intent."""
+
+    charge: Charge
+    code: FailureCode
+
+
+@dataclass(frozen=True)
+class Exists:
+    """The intent had been confirmed before; this is its one charge."""
+
+    charge: Charge
+
+
+Confirmation = Confirmed | Processing | Declined | Exists
+
+
+def confirm(
+    db: Database,
+    intent_id: str,
+    *,
+    rail: RailPort,
+    keys: PayerRing,
+    payer: str | None = None,
+    return_url: str | None = None,
+    windows: WindowsTable = PRODUCTION,
+    clock: Callable[[], float] = time.monotonic,
+) -> Confirmation:
+    """Charge the intent over `rail`: `payer` is a push rail's phone number, `return_url` a
+    redirect rail's way back, `keys` what the number is stored under. Takes at most
+    `windows.submit_deadline` seconds.
+
+    Raises NotFound, Conflict (the intent is over), InvalidRequest, Configuration, Storage –
+    all before anything was sent, with nothing written, except AmbiguousCommit: confirm
+    again, and Exists tells. Once the charge is written nothing is raised but bugs.
+    """
+    deadline = clock() + windows.submit_deadline
+    wish = _Wish(rail, payer, return_url).checked()
+    with db.transaction() as tx:
+        patience.wait_at_most(tx, deadline - clock())
+        written = _write(tx, intent_id, wish, keys, windows)
+    if isinstance(written, Exists):
+        return written
+    charge = written
+    try:
+        if clock() >= deadline:
+            return Processing(charge)
+        with db.connection() as connection:
+            attempt = attempts.open_attempt(connection, charge.id)
+        answer = rail.submit(wish.of(charge), deadline=deadline)
+        with db.transaction() as tx:
+            patience.wait_at_most(tx, max(deadline - clock(), BOOKKEEPING_S))
+            _record(tx, charge, rail.flow, attempt, answer)
+        # What was committed is what is answered: another hand may have been first.
+        with db.connection() as connection:
+            return _answer(charges.read(connection, charge.id) or charge, rail.flow)
+    except Storage as error:
+        telemetry.report_failure(
+            error, "a confirm lost its database; the poll goes on", charge_id=charge.id
+        )
+        return Processing(charge)
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What the caller asks of the rail."""
+
+    rail: RailPort
+    payer: str | None = field(repr=False)
+    return_url: str | None = field(repr=False)
+
+    def checked(self) -> _Wish:
+        able = self.rail.capabilities
+        number = None
+        if able.needs_payer:
+            if self.payer is None:
+                raise InvalidRequest(f"payer: {self.rail.code} needs the payer's phone number")
+            number = payers.number(self.payer)
+        elif self.payer is not None:
+            raise InvalidRequest(f"payer: {self.rail.code} takes none")
+        if able.needs_return_url and self.return_url is None:
+            raise InvalidRequest(f"return_url: {self.rail.code} needs one")
+        if self.return_url is not None:
+            _check_url(self.return_url)
+        return _Wish(self.rail, number, self.return_url)
+
+    def fits(self, intent: PaymentIntent) -> None:
+        able = self.rail.capabilities
+        if intent.currency not in able.currencies:
+            known = ", ".join(sorted(able.currencies))
+            raise InvalidRequest(
+                f"currency: {self.rail.code} takes {known}, and this intent is in {intent.currency}"
+            )
+        if able.whole_amounts:
+            money.whole(intent.amount, intent.currency)
+
+    def of(self, charge: Charge) -> Order:
+        return Order(
+            reference=charge.provider_reference_id,
+            amount=charge.amount,
+            currency=charge.currency,
+            payer=self.payer,
+            return_url=self.return_url,
+        )
+
+
+def _check_url(url: str) -> None:
+    if not (len(url) <= 2_048 and url.isprintable() and url.startswith(("https://", "http://"))):
+        raise InvalidRequest("return_url: an http(s) URL of at most 2,048 characters")
+
+
+def _write(
+    tx: Connection, intent_id: str, wish: _Wish, keys: PayerRing, windows: WindowsTable
+) -> Charge | Exists:
+    """Step 1: the charge with its reference, and the poll that will look after it."""
+    if not intents.lock(tx, intent_id):
+        raise NotFound(f"no payment intent {sanitise(intent_id, 64)!r}")
+    # Read behind the lock, in statements of their own: each sees what was committed by then.
+    standing = charges.of_intent(tx, intent_id)
+    if standing is not None:
+        return Exists(standing)
+    intent = intents.read(tx, intent_id)
+    if intent is None or intent.status is not IntentStatus.REQUIRES_PAYMENT_METHOD:
+        raise Conflict(f"payment intent {intent_id} can't be confirmed: it is over")
+    wish.fits(intent)
+    charge = charges.insert(
+        tx,
+        id=new_id("ch", secrets.token_bytes(RAW_BYTES)),
+        payment_intent_id=intent.id,
+        provider_code=wish.rail.code,
+        provider_reference_id=str(uuid.uuid4()),
+        return_url=wish.return_url,
+        amount=intent.amount,
+        currency=intent.currency,
+        payer_ref=None if wish.payer is None else keys.seal(wish.payer),
+        payer_masked=None if wish.payer is None else payers.masked(wish.payer),
+    )
+    if charge is None:
+        raise Internal(f"payment intent {intent_id} got a charge while it was locked")
+    jobs.enqueue(
+        tx,
+        kinds.POLL_CHARGE,
+        {"charge_id": charge.id},
+        dedupe_key=kinds.poll_key(charge.id),
+        delay=windows.submit_deadline,
+    )
+    return charge
+
+
+def _record(tx: Connection, charge: Charge, flow: Flow, attempt: int, answer: SubmitAnswer) -> None:
+    """Step 4: the answer's class, and what it makes of the charge if nobody was faster."""
+    match answer:
+        case Accepted(key_material, redirect_url):
+            attempts.close_attempt(tx, attempt, AttemptClass.ACCEPTED)
+            if charges.submitted(
+                tx, charge.id, key_material=key_material, redirect_url=redirect_url
+            ):
+                advance_intent(tx, charge, flow)
+        case Refused(code, raw):
+            attempts.close_attempt(tx, attempt, AttemptClass.DECLINED, code=code)
+            settlement.settle(tx, charge, Failed(code, raw))
+        case Unknown(error):
+            telemetry.report_failure(
+                error, "a submit was not answered; recovery decides", charge_id=charge.id
+            )
+            attempts.close_attempt(tx, attempt, AttemptClass.UNKNOWN, detail=describe(error))
+            return  # the poll waits for its window: the rail may have it
+    # A hint after the commit: the first look costs nothing, and a decline ends the job.
+    tx.hints.add(kinds.poll_key(charge.id))
+
+
+def advance_intent(tx: Connection, charge: Charge, flow: Flow) -> None:
+    """The intent of a charge that this transaction has just moved to `submitted`."""
+    if not intents.advance(tx, charge.payment_intent_id, flow.status_once_submitted):
+        raise Internal(
+            f"charge {charge.id} was submitted, but its intent {charge.payment_intent_id} is"
+            " not waiting for a payment method: nothing was written"
+        )
+
+
+def _answer(charge: Charge, flow: Flow) -> Confirmation:
+    match charge.state:
+        case State.SUBMITTING:
+            return Processing(charge)
+        case State.FAILED:
+            assert charge.failure_code is not None  # a CHECK stands behind it
+            return Declined(charge, charge.failure_code)
+        case State.SUBMITTED | State.PENDING | State.UNRESOLVED | State.SUCCEEDED:
+            match flow:
+                case Flow.PUSH:
+                    return Confirmed(charge, ApproveOnPhone())
+                case Flow.REDIRECT:
+                    if charge.redirect_url is None:
+                        return Processing(charge)
+                    return Confirmed(charge, Redirect(charge.redirect_url))

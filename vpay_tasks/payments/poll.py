@@ -1,0 +1,191 @@
+"""The parts of one poll: look, ask, and note an ask that ended nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vpay_tasks import telemetry
+from vpay_tasks.config import LaddersTable, WindowsTable
+from vpay_tasks.core.answers import NotFound, StatusAnswer
+from vpay_tasks.core.charge import Attempt, Charge, Flow, State
+from vpay_tasks.core.polling import poll_delay
+from vpay_tasks.core.recovery import Recovery, Resubmit, recover
+from vpay_tasks.core.verdict import CountNotFound, Stay, ToPending, Verdict, verdict
+from vpay_tasks.errors import (
+    Configuration,
+    Exhausted,
+    Internal,
+    NotBuilt,
+    Rail,
+    Severity,
+    VpayError,
+)
+from vpay_tasks.payments.confirm import advance_intent
+from vpay_tasks.rails.port import Inquiry, RailPort
+from vpay_tasks.store import attempts, charges
+from vpay_tasks.store.charges import Ages, Streak
+from vpay_tasks.store.db import Database
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """The rail was asked and said nothing that counts."""
+
+    error: VpayError
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A charge as one poll sees it, read once."""
+
+    charge: Charge
+    ages: Ages
+    attempts: list[Attempt]
+
+    def recovery(self, flow: Flow, window: float) -> Recovery | None:
+        """What comes before asking; only `submitting` has it."""
+        if self.charge.state is not State.SUBMITTING:
+            return None
+        return recover(
+            flow,
+            self.attempts,
+            age=self.ages.charge,
+            window=window,
+            has_key_material=bool(self.charge.provider_ref_extra),
+            not_found_streak=self.charge.not_found_streak,
+            not_found_for=self.ages.not_found,
+        )
+
+
+def look(db: Database, charge_id: str) -> Sight:
+    """Read a charge. Raises Internal if it doesn't exist: its poll was written with it."""
+    with db.connection() as connection:
+        charge = charges.read(connection, charge_id)
+        if charge is None:
+            raise Internal(f"a poll of charge {charge_id!r}, which does not exist")
+        # The attempts after the state: what a confirm wrote in between is then seen.
+        ages = charges.ages(connection, charge_id)
+        return Sight(charge, ages, attempts.of_charge(connection, charge_id))
+
+
+def rail_of(charge: Charge, rails: Mapping[str, RailPort]) -> RailPort:
+    """The charge's rail. Raises Configuration when the settings don't have it (any more)."""
+    rail = rails.get(charge.provider_code)
+    if rail is None:
+        raise Configuration(
+            f"charge {charge.id} is live on rail {charge.provider_code!r}, and the settings"
+            f" have no [rails.{charge.provider_code}]: put it back until its charges have ended"
+        )
+    return rail
+
+
+def ask(rail: RailPort, charge: Charge, *, deadline: float) -> StatusAnswer | Unanswered:
+    """What the rail says about the charge. No transaction is open. A rail's failure is a
+    value here, for it counts as an ask."""
+    try:
+        return rail.query_status(
+            Inquiry(
+                reference=charge.provider_reference_id,
+                amount=charge.amount,
+                currency=charge.currency,
+                key_material=charge.provider_ref_extra,
+            ),
+            deadline=deadline,
+        )
+    except (Rail, Configuration) as error:
+        return Unanswered(error)
+
+
+def judge(
+    recovery: Recovery | None, answer: StatusAnswer | Unanswered, state: State
+) -> Verdict | Unanswered:
+    """What the answer means. A submit that the rail doesn't have should be sent again; this
+    version can't, says so hourly, and goes on asking: the rail may only be late."""
+    if isinstance(answer, Unanswered):
+        return answer
+    if isinstance(recovery, Resubmit) and isinstance(answer, NotFound):
+        return Unanswered(
+            NotBuilt("a submit never reached the rail, and this version can't send it again")
+        )
+    return verdict(answer, state)
+
+
+def advance(db: Database, charge: Charge, flow: Flow) -> bool:
+    """The bookkeeping of an accepted submit that its confirm died over; whether it won."""
+    with db.transaction() as tx:
+        won = charges.submitted(tx, charge.id, key_material={}, redirect_url=None)
+        if won:
+            advance_intent(tx, charge, flow)
+        return won
+
+
+def contradict(db: Database, charge: Charge) -> None:
+    """Note that the rail says the opposite of what was settled. Money and state stay."""
+    with db.connection() as connection:
+        first = charges.contradicted(connection, charge.id)
+    if first:
+        telemetry.alert(
+            Severity.PAGE,
+            "a rail contradicts a settled charge: nothing was moved, compare both sides",
+            action="contradiction",
+            charge_id=charge.id,
+            rail=charge.provider_code,
+            state=charge.state.value,
+        )
+
+
+def note(
+    db: Database,
+    sight: Sight,
+    news: ToPending | Stay | CountNotFound | Unanswered,
+    *,
+    windows: WindowsTable,
+    ladders: LaddersTable,
+) -> float:
+    """Count an ask that ended nothing; seconds until the next one.
+
+    Raises Exhausted past the horizon (which asks hourly, for ever) and the error of an
+    unanswered ask, after it was counted. Such an error carries the poll ladder's delay as
+    its `not_sooner`: the settle takes the larger of that and the error ladder, so an
+    outage slows polling down and never speeds it up.
+    """
+    charge = sight.charge
+    overdue = sight.ages.charge >= windows.horizon
+    with db.connection() as connection:
+        charges.asked(
+            connection,
+            charge.id,
+            from_state=charge.state,
+            to_state=State.UNRESOLVED if overdue else _next_state(news, charge.state),
+            streak=_streak(news),
+        )
+    error = news.error if isinstance(news, Unanswered) else None
+    if overdue and not charge.state.terminal:
+        hours = int(sight.ages.charge // 3_600)
+        raise Exhausted(
+            f"charge {charge.id} has no terminal answer after {hours} h; asked again hourly"
+        ) from error
+    delay = poll_delay(ladders, charge.polls)
+    if error is not None:
+        error.not_sooner = delay
+        raise error
+    return delay
+
+
+def _next_state(news: ToPending | Stay | CountNotFound | Unanswered, state: State) -> State:
+    match news:
+        case ToPending():
+            return State.PENDING
+        case Stay() | CountNotFound() | Unanswered():
+            return state
+
+
+def _streak(news: ToPending | Stay | CountNotFound | Unanswered) -> Streak:
+    match news:
+        case CountNotFound():
+            return "longer"
+        case ToPending():
+            return "over"
+        case Stay() | Unanswered():
+            return "as_it_was"

@@ -1,0 +1,89 @@
+"""Settlement: the one way in which a charge ends, in the caller's transaction.
+
+The charge's swap decides. Who loses it writes nothing: no intent, no second event.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from vpay_tasks import telemetry
+from vpay_tasks.core.answers import Failed, Succeeded
+from vpay_tasks.core.charge import Charge, FailureCode, PaymentIntent
+from vpay_tasks.core.events import EventType, payment_intent_object, render
+from vpay_tasks.core.ids import RAW_BYTES, new_id
+from vpay_tasks.errors import Internal, Severity, sanitise
+from vpay_tasks.payments import payer
+from vpay_tasks.store import charges, events, intents, sql
+
+
+def settle(tx: sql.Connection, charge: Charge, outcome: Succeeded | Failed) -> bool:
+    """End `charge`, move its intent, append the event. False: it was over, nothing written.
+
+    Raises Internal when the intent can't follow (canceled, or paid elsewhere): the caller's
+    transaction rolls back, a person is paged, and the charge stays live.
+    """
+    match outcome:
+        case Succeeded(txn_id):
+            return _succeed(tx, charge, txn_id)
+        case Failed(code, raw):
+            return _fail(tx, charge, code, raw)
+
+
+def tell(
+    tx: sql.Connection, type_: EventType, intent: PaymentIntent, latest_charge: str | None
+) -> None:
+    """Append the event of a change that this transaction has just made to `intent`."""
+    event_id = new_id("evt", secrets.token_bytes(RAW_BYTES))
+    events.append(
+        tx,
+        event_id=event_id,
+        merchant_id=intent.merchant_id,
+        type=type_.value,
+        object_id=intent.id,
+        customer_id=intent.customer_id,
+        livemode=intent.livemode,
+        body=render(
+            event_id,
+            type_,
+            created=int(intent.updated_at.timestamp()),
+            livemode=intent.livemode,
+            merchant=intent.merchant_id,
+            thing=payment_intent_object(intent, latest_charge),
+        ),
+    )
+
+
+def _succeed(tx: sql.Connection, charge: Charge, txn_id: str | None) -> bool:
+    if not charges.succeed(tx, charge.id, txn_id=txn_id):
+        return False
+    intent = intents.succeed(tx, charge.payment_intent_id)
+    tell(tx, EventType.PAYMENT_INTENT_SUCCEEDED, _followed(intent, charge), charge.id)
+    return True
+
+
+def _fail(tx: sql.Connection, charge: Charge, code: FailureCode, raw: str) -> bool:
+    # Rails quote numbers in their messages, and bytes that Postgres refuses.
+    words = sanitise(payer.without_numbers(raw)) or None
+    if not charges.fail(tx, charge.id, code=code, raw=words):
+        return False
+    intent = intents.fall_back(tx, charge.payment_intent_id, code)
+    tell(tx, EventType.PAYMENT_INTENT_PAYMENT_FAILED, _followed(intent, charge), charge.id)
+    if code is FailureCode.PROVIDER_ACCOUNT_BLOCKED:
+        telemetry.alert(
+            Severity.PAGE,
+            "a rail has blocked our account: its payments fail",
+            action="settle",
+            charge_id=charge.id,
+            rail=charge.provider_code,
+        )
+    return True
+
+
+def _followed(intent: PaymentIntent | None, charge: Charge) -> PaymentIntent:
+    if intent is None:
+        raise Internal(
+            f"charge {charge.id} has ended, but its intent {charge.payment_intent_id} is over"
+            " already: nothing was written; compare both with the rail"
+        )
+    return intent
