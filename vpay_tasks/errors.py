@@ -210,6 +210,11 @@ def describe(error: BaseException) -> str:
     link: BaseException | None = error
     while link is not None and len(parts) < 8:  # a cycle of causes must end
         text = str(link)
+        if hasattr(link, "sqlstate"):
+            # The database's later lines (DETAIL) quote a row's values: not for a log.
+            text = text.partition("\n")[0]
+        if parts and text in parts[-1]:
+            text = ""  # told already by whoever wrapped it
         parts.append(f"{type(link).__name__}: {text}" if text else type(link).__name__)
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return sanitise(" <- ".join(parts))

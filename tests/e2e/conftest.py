@@ -71,6 +71,12 @@ class Board:
         )
 
 
+    def empty(self) -> bool:
+        """Whether every row of user tasks is gone; says which are left."""
+        assert self.left() == []
+        return True
+
+
 @pytest.fixture
 def board(database: Database) -> Board:
     return Board(database)

@@ -32,7 +32,7 @@ def test_a_flushed_broker_loses_messages_and_no_job(
     # Then the claims expire and are published anew; everything finishes, once each
     eventually(lambda: _reaped(board))
     board.open("g")
-    eventually(lambda: not board.left())
+    eventually(board.empty)
     assert sorted(board.runs("ended")) == sorted([running, *waiting])
     # and a loss costs a claim, never a failure
     assert not workers.said("job_failed")
@@ -72,7 +72,7 @@ def test_poisoned_foreign_oversized_and_repeated_messages_harm_nobody(
     with redis.Redis.from_url(broker_url) as client:
         client.rpush(key("default"), *poison, json.dumps(stray), json.dumps(stray))
     ids = [board.enqueue("in_batches", {"n": n}) for n in range(5)]
-    eventually(lambda: not board.left())
+    eventually(board.empty)
     assert sorted(board.runs("ended")) == ids
     eventually(lambda: _counter(board, "messages_refused") == len(poison))
     assert _counter(board, "duplicates_refused") == 2
@@ -101,7 +101,7 @@ def test_a_broker_that_goes_away_and_comes_back_delays_and_loses_nothing(
         # The claims that can't be published are given back, not held.
         eventually(lambda: _released(board, ids))
         line.accept_again()
-        eventually(lambda: not board.left())
+        eventually(board.empty)
         assert sorted(board.runs("ended")) == ids
 
 

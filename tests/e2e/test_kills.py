@@ -29,7 +29,7 @@ def test_a_killed_workers_job_is_freed_long_before_its_lease_ends(
     first.signal_group(signal.SIGKILL)
     eventually(lambda: board.runs("began") == [job, job])
     board.open("g")
-    eventually(lambda: not board.left())
+    eventually(board.empty)
     assert board.runs("ended") == [job]
     assert [line["why"] for line in dispatcher.said("reap")] == ["worker_gone"]
 
@@ -46,7 +46,7 @@ def test_a_worker_killed_inside_a_statement_is_noticed_at_once(
     board.open(f"killed {job}")
     fleet.workers(threads=2, queues=["default"])
     first.signal_group(signal.SIGKILL)
-    eventually(lambda: not board.left())
+    eventually(board.empty)
     assert board.runs("ended") == [job]
     assert [line["why"] for line in dispatcher.said("reap")] == ["worker_gone"]
 
@@ -78,7 +78,7 @@ def test_a_dispatcher_killed_between_claim_and_publish_loses_nothing(
         line.cut()
     fleet.config["broker"] = {"url": broker_url}
     second = fleet.dispatcher()
-    eventually(lambda: not board.left())
+    eventually(board.empty)
     assert board.runs("ended") == [job]
     assert [line_["why"] for line_ in second.said("reap")] == ["claim_expired"]
 
@@ -91,5 +91,5 @@ def test_a_dispatcher_killed_by_kill_9_leaves_the_other_one_working(
     eventually(lambda: first.said("boot") and second.said("boot"))
     first.signal(signal.SIGKILL)
     ids = [board.enqueue("in_batches", {"n": n}) for n in range(20)]
-    eventually(lambda: not board.left())
+    eventually(board.empty)
     assert sorted(board.runs("ended")) == ids

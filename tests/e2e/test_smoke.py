@@ -13,5 +13,5 @@ def test_a_job_runs_once_and_its_row_is_gone(
     fleet.dispatcher()
     fleet.workers()
     ids = [board.enqueue("in_batches", {"n": n}, batch=8) for n in range(50)]
-    eventually(lambda: not board.left())
+    eventually(board.empty)
     assert sorted(board.runs("ended")) == ids

@@ -26,7 +26,7 @@ def test_a_drained_worker_finishes_what_runs_and_exits_0(
     assert [row[0] for row in board.left()] == [late]
     # The one that came too late is with the next worker at once.
     fleet.workers(threads=2, queues=["default"])
-    eventually(lambda: not board.left())
+    eventually(board.empty)
 
 
 def test_what_was_not_begun_is_handed_back_at_the_signal(
@@ -58,7 +58,7 @@ def test_a_grace_that_is_over_hands_the_lease_back_and_exits_1(
     assert (leased, failures, crashes) == (False, 0, 0)
     board.open("g")
     fleet.workers(threads=2, queues=["default"])
-    eventually(lambda: not board.left())
+    eventually(board.empty)
     assert board.runs("ended") == [job]
 
 
@@ -74,7 +74,7 @@ def test_a_stopped_worker_that_wakes_past_its_lease_settles_nothing(
     fleet.workers(threads=2, queues=["default"])
     eventually(lambda: board.runs("began") == [job, job], within=30)
     board.open("g")
-    eventually(lambda: not board.left())
+    eventually(board.empty)
     first.signal_group(signal.SIGCONT)
     eventually(lambda: board.runs("ended") == [job, job])  # the stale handler ran to its end
     eventually(lambda: first.said("settle_lost"))  # and its settle found nothing

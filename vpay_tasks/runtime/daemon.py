@@ -43,7 +43,7 @@ class Daemon:
             Timer("seed", url, Seeder(registry, also=also)),
         ]
         if settings.database.pulse == "lock":  # a transaction pooler can't listen
-            self._timers.append(Timer("listen", url, Listener(self._dispatcher.wake)))
+            self._timers.append(Timer("listen", url, Listener(self._dispatcher.wake), listens=True))
         self._signalled_at: float | None = None
 
     def run(self) -> int:

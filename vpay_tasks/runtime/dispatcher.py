@@ -20,7 +20,7 @@ from vpay_tasks.core.task import Registry
 from vpay_tasks.errors import Broker, Severity, VpayError
 from vpay_tasks.runtime.carrier import CarryingBroker
 from vpay_tasks.runtime.envelope import Envelope
-from vpay_tasks.store import claims, db, jobs, sql
+from vpay_tasks.store import claims, db, jobs
 from vpay_tasks.telemetry import count, report_failure, say
 
 IDLE_S: Final = 0.050
@@ -145,7 +145,7 @@ class Dispatcher:
         return pause
 
     def _connected(self) -> db.Connection:
-        if self._connection is None or sql.broken(self._connection):
+        if not db.usable(self._connection):
             self._connection = db.connect(
                 self._url, application=f"vpay dispatch {self.id}", lock_timeout=2.0
             )

@@ -10,7 +10,7 @@ from typing import Final
 
 from vpay_tasks.errors import Severity, VpayError, describe
 from vpay_tasks.runtime.run import Run, Running
-from vpay_tasks.store import db, leases, sql, workers
+from vpay_tasks.store import db, leases, workers
 from vpay_tasks.telemetry import count, counts, say
 
 EVERY_S: Final = 0.5
@@ -120,7 +120,7 @@ class Pulse:
                 run.lose()
 
     def _connected(self) -> db.Connection:
-        if self._connection is None or sql.broken(self._connection):
+        if not db.usable(self._connection):
             self._holds_lock = False
             self._connection = db.connect(
                 self._url,

@@ -200,7 +200,7 @@ class Settler:
         pending.done.set()
 
     def _connected(self) -> db.Connection:
-        if self._connection is None or sql.broken(self._connection):
+        if not db.usable(self._connection):
             self._connection = db.connect(
                 self._url, application=self._application, lock_timeout=LOCK_TIMEOUT_S
             )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeGuard
 
 from vpay_tasks.core.task import Registry
 from vpay_tasks.errors import Severity, VpayError
@@ -29,8 +29,16 @@ PAGE: Final = 500
 class Timer:
     """Calls `work(connection)` for ever; it answers the seconds until the next time."""
 
-    def __init__(self, name: str, url: str, work: Callable[[db.Connection], float]) -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        work: Callable[[db.Connection], float],
+        *,
+        listens: bool = False,
+    ) -> None:
         self._name = name
+        self._listens = listens
         self._url = url
         self._work = work
         self._stopping = threading.Event()
@@ -49,7 +57,7 @@ class Timer:
         pause, failing = 0.0, False
         while not self._stopping.wait(pause):
             try:
-                if connection is None or sql.broken(connection):
+                if not self._usable(connection):
                     connection = db.connect(self._url, application=f"vpay {self._name}")
                 pause = self._work(connection)
                 failing = False
@@ -60,6 +68,12 @@ class Timer:
                 pause, failing = RECONNECT_S, True
         if connection is not None:
             connection.close()
+
+    def _usable(self, connection: db.Connection | None) -> TypeGuard[db.Connection]:
+        if self._listens:
+            # A notification that waits to be read looks like a server that hung up.
+            return connection is not None and not sql.broken(connection)
+        return db.usable(connection)
 
 
 class Reaper:

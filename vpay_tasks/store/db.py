@@ -12,7 +12,7 @@ import select
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -217,13 +217,21 @@ def notified(connection: Connection, *, timeout: float) -> bool:
         raise sql.classified(error, "listen") from error
 
 
-def _still_there(connection: Connection) -> None:
-    """Refuse a pooled connection whose server has hung up: its socket is readable though
-    nothing was asked. Costs no round trip, unlike a SELECT 1."""
+def usable(connection: Connection | None) -> TypeGuard[Connection]:
+    """Whether an idle connection can be used. One whose server has hung up meanwhile has a
+    readable socket though nothing was asked; looking costs no round trip."""
+    if connection is None or sql.broken(connection):
+        return False
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
     if poll.poll(0):
         connection.close()
+        return False
+    return True
+
+
+def _still_there(connection: Connection) -> None:
+    if not usable(connection):
         raise psycopg.OperationalError("the server closed this idle connection")
 
 

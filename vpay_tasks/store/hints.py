@@ -7,8 +7,8 @@ import threading
 from typing import Final
 
 from vpay_tasks.errors import Severity, VpayError, describe
-from vpay_tasks.store import jobs, sql
-from vpay_tasks.store.db import Connection, connect
+from vpay_tasks.store import jobs
+from vpay_tasks.store.db import Connection, connect, usable
 from vpay_tasks.telemetry import say
 
 INTERVAL_S: Final = 0.010
@@ -50,7 +50,7 @@ class Hinter:
         connection: Connection | None = None
         while keys := self._next():
             try:
-                if connection is None or sql.broken(connection):
+                if not usable(connection):
                     connection = connect(self._url, application=self._application)
                 send(connection, keys)
             except VpayError as error:
