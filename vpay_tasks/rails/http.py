@@ -81,13 +81,17 @@ class RailHttp:
         telemetry.count("rail_calls")
         with _ending_after(left) as over:
             try:
-                return self._exchange(method, url, dict(headers), body, left)
+                answer = self._exchange(method, url, dict(headers), body, left)
             except _TooLarge:
                 raise Rail(f"{where}: the answer is larger than {BODY_MAX} bytes") from None
             except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
                 # Only the class's name: the text may quote a header's value.
                 what = "no answer in time" if over.is_set() else type(error).__name__
                 raise Rail(f"{where}: {what}") from None
+            if over.is_set():
+                # Cut off by us, a body without a length looks whole.
+                raise Rail(f"{where}: no answer in time")
+            return answer
 
     def _exchange(
         self, method: str, url: str, headers: dict[str, str], body: bytes | None, left: float
