@@ -8,6 +8,7 @@ and VPAY_TEST_BROKER name running servers instead; the broker's database is then
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 import uuid
@@ -29,7 +30,59 @@ from vpay_tasks.store.db import Database, connect
 
 LOOK_EVERY_S = 0.02
 
+SLICE_S = 600.0
+"""What one `--tier=more` run may take, by its tests' own estimates."""
+
 T = TypeVar("T")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tier",
+        choices=("fast", "more", "all"),
+        default="fast",
+        help="fast: what has no mark; more: a slice of the tests marked more(seconds), chosen"
+        " by the seed that pytest-randomly prints; all: everything",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tier = config.getoption("--tier")
+    if tier == "all":
+        return
+    slow = [item for item in items if _mark(item)]
+    chosen = _slice(slow, config.getoption("randomly_seed")) if tier == "more" else set()
+    kept = [item for item in items if (item in chosen if tier == "more" else not _mark(item))]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("--tier") == (
+        "more"
+    ):
+        session.exitstatus = pytest.ExitCode.OK  # an empty slice is no failure
+
+
+def _mark(item: pytest.Item) -> pytest.Mark | None:
+    return item.get_closest_marker("more") or item.get_closest_marker("all")
+
+
+def _slice(slow: list[pytest.Item], seed: int) -> set[pytest.Item]:
+    """Tests marked `more` in the seed's order, until their estimates fill the time."""
+    candidates = sorted(
+        (item for item in slow if item.get_closest_marker("more")), key=lambda item: item.nodeid
+    )
+    random.Random(seed).shuffle(candidates)
+    chosen, spent = set(), 0.0
+    for item in candidates:
+        mark = item.get_closest_marker("more")
+        cost = float(mark.kwargs.get("seconds", 30)) if mark else 0.0
+        if spent + cost <= SLICE_S:
+            chosen.add(item)
+            spent += cost
+    return chosen
 
 
 class Eventually(Protocol):

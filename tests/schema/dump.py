@@ -24,7 +24,7 @@ HEAD: Final = (
 
 def dump(url: str, pg_dump: Path) -> str:
     """The schema `vpay` of a migrated database as normalised SQL."""
-    argv = [pg_dump, "--schema-only", "--schema=vpay", "--no-owner", "--no-privileges", url]
+    argv = [str(pg_dump), "--schema-only", "--schema=vpay", "--no-owner", "--no-privileges", url]
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
     return HEAD + normalised(done.stdout)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.schema import dump
-
 from vpay_sandbox.postgres import Postgres
 
 

@@ -1,0 +1,68 @@
+# Every command of the project. `make help` lists them; nothing must be installed before
+# but Python 3.11+, make and (for git hooks of your own) git. All of it works as root or not.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+# `make -f somewhere/Makefile` works as `make -C somewhere` does.
+HERE := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
+ifneq ($(HERE),$(abspath .))
+ifneq ($(wildcard $(HERE)/setup.cfg),)
+MOVE := cd '$(HERE)' &&
+endif
+endif
+
+VENV := .venv
+PY := $(MOVE) $(VENV)/bin/python
+# Test processes at once. Each has its own Postgres and Valkey.
+JOBS ?= 2
+ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.PHONY: demo test test-more test-all lint types fmt bench schema mutants clean help venv-demo venv-test
+
+demo: venv-demo ## confirm, poll, settle and deliver 40 payments on real servers (ARGS=--keep, --sabotage=NAME)
+	@$(MOVE) $(VENV)/bin/vpay-sandbox demo $(ARGS)
+
+test: venv-test ## the suite, on servers of its own, under 5 minutes (ARGS="-k word")
+	@$(PY) -m pytest -n $(JOBS) $(ARGS)
+
+test-more: venv-test ## a seeded slice of the slow tests, at most 12 minutes
+	@$(PY) -m pytest -n $(JOBS) --tier=more $(ARGS)
+
+test-all: venv-test ## the suite and every slow test
+	@$(PY) -m pytest -n $(JOBS) --tier=all $(ARGS)
+
+lint: venv-test ## ruff: rules and format
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+types: venv-test ## mypy --strict
+	@$(PY) -m mypy
+
+fmt: venv-test ## put the code into its format, mend what ruff can mend
+	@$(PY) -m ruff check --fix-only --quiet .
+	@$(PY) -m ruff format .
+
+bench: venv-test ## print the figures that the README quotes (no test depends on one)
+	@$(PY) bench/run.py $(ARGS)
+
+schema: venv-test ## write schema/schema.sql anew from the migrations
+	@$(PY) -m tests.schema.dump
+
+mutants: venv-test ## apply each patch of tests/mutants/ to a copy; its test must fail
+	@$(PY) -m tests.mutants.run $(ARGS)
+
+clean: ## remove what the other targets made
+	@$(MOVE) rm -rf $(VENV) .tox build dist *.egg-info .mypy_cache .ruff_cache
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' '$(lastword $(MAKEFILE_LIST))' | awk -F@ '{ printf "%-18s %s\n", $$1, $$2 }'
+
+venv-demo:
+	@$(MOVE) .ci/venv $(VENV) sandbox
+
+venv-test:
+	@$(MOVE) .ci/venv $(VENV) sandbox,test

@@ -1,0 +1,418 @@
+-- What the migrations of this folder make, dumped by `make schema` and tested equal.
+-- Read it; never run or edit it.
+
+CREATE SCHEMA vpay;
+
+CREATE FUNCTION vpay.guard_charge() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog'
+    AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        RAISE EXCEPTION 'a charge is never deleted' USING ERRCODE = 'check_violation';
+    END IF;
+    IF (NEW.id, NEW.payment_intent_id, NEW.provider_code, NEW.provider_reference_id, NEW.amount,
+            NEW.currency, NEW.created_at)
+        IS DISTINCT FROM (OLD.id, OLD.payment_intent_id, OLD.provider_code,
+            OLD.provider_reference_id, OLD.amount, OLD.currency, OLD.created_at)
+    THEN
+        RAISE EXCEPTION 'what a charge is for never changes' USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.state IN ('succeeded', 'failed')
+        AND (NEW.state, NEW.failure_code, NEW.failure_raw, NEW.provider_txn_id)
+            IS DISTINCT FROM (OLD.state, OLD.failure_code, OLD.failure_raw, OLD.provider_txn_id)
+    THEN
+        RAISE EXCEPTION 'a charge never leaves a terminal state'
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF array_position(
+            ARRAY['submitting', 'submitted', 'pending', 'unresolved', 'succeeded', 'failed'],
+            NEW.state::text)
+        < array_position(
+            ARRAY['submitting', 'submitted', 'pending', 'unresolved', 'succeeded', 'failed'],
+            OLD.state::text)
+    THEN
+        RAISE EXCEPTION 'a charge only moves forward' USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE FUNCTION vpay.guard_payment_intent() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog'
+    AS $$
+BEGIN
+    IF (NEW.id, NEW.merchant_id, NEW.amount, NEW.currency, NEW.livemode, NEW.created_at)
+        IS DISTINCT FROM (OLD.id, OLD.merchant_id, OLD.amount, OLD.currency, OLD.livemode,
+            OLD.created_at)
+    THEN
+        RAISE EXCEPTION 'what a payment intent is for never changes'
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.status IN ('succeeded', 'canceled') AND NEW.status <> OLD.status THEN
+        RAISE EXCEPTION 'a payment intent never leaves a terminal status'
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE FUNCTION vpay.refuse_leaving_a_terminal_state() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'delivery % is %: nothing leaves a terminal state', OLD.id, OLD.state
+        USING ERRCODE = 'check_violation';
+END
+$$;
+
+CREATE TABLE vpay.charges (
+    id text NOT NULL COLLATE pg_catalog."C",
+    payment_intent_id text NOT NULL COLLATE pg_catalog."C",
+    provider_code text NOT NULL COLLATE pg_catalog."C",
+    provider_reference_id text NOT NULL COLLATE pg_catalog."C",
+    provider_ref_extra jsonb DEFAULT '{}'::jsonb NOT NULL,
+    redirect_url text,
+    return_url text,
+    state text DEFAULT 'submitting'::text NOT NULL COLLATE pg_catalog."C",
+    amount bigint NOT NULL,
+    currency text NOT NULL COLLATE pg_catalog."C",
+    payer_ref text,
+    payer_masked text,
+    failure_code text COLLATE pg_catalog."C",
+    failure_raw text,
+    provider_txn_id text,
+    polls integer DEFAULT 0 NOT NULL,
+    last_asked_at timestamp with time zone,
+    not_found_streak integer DEFAULT 0 NOT NULL,
+    first_not_found_at timestamp with time zone,
+    contradicted_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT charge_amount_in_range CHECK (((amount >= 1) AND (amount <= '9007199254740991'::bigint))),
+    CONSTRAINT charge_counters_only_count CHECK (((polls >= 0) AND (not_found_streak >= 0))),
+    CONSTRAINT charge_currency_is_iso CHECK ((currency ~ '^[A-Z]{3}$'::text)),
+    CONSTRAINT charge_extra_is_object CHECK ((jsonb_typeof(provider_ref_extra) = 'object'::text)),
+    CONSTRAINT charge_failed_has_code CHECK (((state = 'failed'::text) = (failure_code IS NOT NULL))),
+    CONSTRAINT charge_failure_code_known CHECK ((failure_code = ANY (ARRAY['insufficient_funds'::text, 'payer_timeout'::text, 'payer_declined'::text, 'invalid_payer'::text, 'payer_limit_reached'::text, 'payer_account_blocked'::text, 'invalid_payee'::text, 'payee_account_blocked'::text, 'provider_account_blocked'::text, 'provider_unavailable'::text, 'provider_error'::text]))),
+    CONSTRAINT charge_payer_is_masked CHECK (((payer_ref IS NULL) = (payer_masked IS NULL))),
+    CONSTRAINT charge_raw_only_when_failed CHECK (((failure_raw IS NULL) OR (state = 'failed'::text))),
+    CONSTRAINT charge_state_known CHECK ((state = ANY (ARRAY['submitting'::text, 'submitted'::text, 'pending'::text, 'unresolved'::text, 'succeeded'::text, 'failed'::text]))),
+    CONSTRAINT charge_streak_has_start CHECK (((not_found_streak = 0) = (first_not_found_at IS NULL))),
+    CONSTRAINT charge_texts_have_length CHECK ((((length(id) >= 4) AND (length(id) <= 64)) AND ((length(provider_code) >= 1) AND (length(provider_code) <= 64)) AND ((length(provider_reference_id) >= 1) AND (length(provider_reference_id) <= 128)) AND ((length(provider_txn_id) >= 1) AND (length(provider_txn_id) <= 128)) AND (length(failure_raw) <= 2000) AND ((length(redirect_url) >= 1) AND (length(redirect_url) <= 2048)) AND ((length(return_url) >= 1) AND (length(return_url) <= 2048)))),
+    CONSTRAINT charge_txn_only_when_succeeded CHECK (((provider_txn_id IS NULL) OR (state = 'succeeded'::text)))
+)
+WITH (fillfactor='80');
+
+CREATE TABLE vpay.delivery_attempts (
+    id bigint NOT NULL,
+    begun_at timestamp with time zone NOT NULL,
+    next_attempt_at timestamp with time zone,
+    duration_ms integer NOT NULL,
+    attempt integer NOT NULL,
+    status smallint,
+    counted boolean NOT NULL,
+    delivery_id text NOT NULL COLLATE pg_catalog."C",
+    address text,
+    config_hash text,
+    key_ids text[] NOT NULL,
+    digest bytea,
+    excerpt text NOT NULL,
+    CONSTRAINT attempt_counts_from_one CHECK (((attempt >= 1) AND (duration_ms >= 0))),
+    CONSTRAINT excerpt_is_short CHECK ((length(excerpt) <= 2000))
+)
+WITH (autovacuum_analyze_scale_factor='0.02');
+
+ALTER TABLE vpay.delivery_attempts ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME vpay.delivery_attempts_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE SEQUENCE vpay.event_list_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE vpay.events (
+    seq bigint NOT NULL,
+    list_seq bigint,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    body_rev integer DEFAULT 1 NOT NULL,
+    fanout_attempts smallint DEFAULT 0 NOT NULL,
+    livemode boolean NOT NULL,
+    fanout_state text DEFAULT 'pending'::text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    merchant_id text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    object_id text NOT NULL COLLATE pg_catalog."C",
+    customer_id text COLLATE pg_catalog."C",
+    body bytea NOT NULL,
+    CONSTRAINT body_size CHECK (((octet_length(body) >= 2) AND (octet_length(body) <= 262144))),
+    CONSTRAINT event_names_have_length CHECK ((((length(id) >= 1) AND (length(id) <= 64)) AND ((length(merchant_id) >= 1) AND (length(merchant_id) <= 64)) AND ((length(object_id) >= 1) AND (length(object_id) <= 255)) AND ((length(customer_id) >= 1) AND (length(customer_id) <= 255)))),
+    CONSTRAINT fanout_state_known CHECK ((fanout_state = ANY (ARRAY['pending'::text, 'done'::text, 'failed'::text]))),
+    CONSTRAINT listed_once_settled CHECK (((fanout_state = 'pending'::text) = (list_seq IS NULL))),
+    CONSTRAINT revisions_only_count CHECK (((body_rev >= 1) AND (fanout_attempts >= 0))),
+    CONSTRAINT type_documented CHECK ((type = ANY (ARRAY['payment_intent.succeeded'::text, 'payment_intent.payment_failed'::text, 'payment_intent.canceled'::text])))
+)
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02');
+
+ALTER TABLE vpay.events ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME vpay.events_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE vpay.jobs (
+    id bigint NOT NULL,
+    run_at timestamp with time zone DEFAULT now() NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    locked_at timestamp with time zone,
+    lease_until timestamp with time zone,
+    started_at timestamp with time zone,
+    unknown_since timestamp with time zone,
+    parked_at timestamp with time zone,
+    lease uuid,
+    settled_by uuid,
+    claims integer DEFAULT 0 NOT NULL,
+    starts integer DEFAULT 0 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    priority smallint DEFAULT 2 NOT NULL,
+    due boolean DEFAULT false NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL COLLATE pg_catalog."C",
+    lane text COLLATE pg_catalog."C",
+    dedupe_key text COLLATE pg_catalog."C",
+    locked_by text,
+    poked interval,
+    dead_reason text,
+    last_error text,
+    payload jsonb NOT NULL,
+    CONSTRAINT counters_only_count CHECK (((claims >= 0) AND (starts >= 0) AND (failures >= 0) AND (crashes >= 0))),
+    CONSTRAINT dead_reason_known CHECK ((dead_reason = ANY (ARRAY['poisoned'::text, 'misconfigured'::text, 'not_implemented'::text, 'rejected'::text, 'crashed'::text, 'unknown_kind'::text, 'attempts_exhausted'::text, 'by_task'::text, 'by_operator'::text]))),
+    CONSTRAINT lease_is_whole CHECK ((((lease IS NULL) AND (locked_by IS NULL) AND (locked_at IS NULL) AND (lease_until IS NULL) AND (started_at IS NULL)) OR ((lease IS NOT NULL) AND (locked_by IS NOT NULL) AND (locked_at IS NOT NULL) AND (lease_until IS NOT NULL)))),
+    CONSTRAINT names_have_length CHECK ((((length(queue) >= 1) AND (length(queue) <= 64)) AND ((length(kind) >= 1) AND (length(kind) <= 64)) AND ((length(lane) >= 1) AND (length(lane) <= 255)) AND ((length(dedupe_key) >= 1) AND (length(dedupe_key) <= 255)) AND (length(last_error) <= 2000))),
+    CONSTRAINT parked_has_reason_and_no_lease CHECK ((((parked_at IS NULL) AND (dead_reason IS NULL)) OR ((parked_at IS NOT NULL) AND (dead_reason IS NOT NULL) AND (lease IS NULL)))),
+    CONSTRAINT payload_is_object CHECK ((jsonb_typeof(payload) = 'object'::text)),
+    CONSTRAINT payload_size CHECK ((octet_length((payload)::text) <= 131072)),
+    CONSTRAINT priority_in_range CHECK (((priority >= 0) AND (priority <= 3)))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
+
+ALTER TABLE vpay.jobs ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME vpay.jobs_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE vpay.lanes (
+    queue text NOT NULL COLLATE pg_catalog."C",
+    lane text NOT NULL COLLATE pg_catalog."C",
+    cap integer,
+    paused boolean DEFAULT false NOT NULL,
+    circuit_until timestamp with time zone,
+    circuit_trips integer DEFAULT 0 NOT NULL,
+    changed_by text,
+    reason text,
+    changed_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT cap_is_positive CHECK ((cap >= 1)),
+    CONSTRAINT trips_only_count CHECK ((circuit_trips >= 0))
+);
+
+CREATE TABLE vpay.migrations (
+    number integer NOT NULL,
+    name text NOT NULL,
+    sha256 text NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE vpay.payment_intents (
+    id text NOT NULL COLLATE pg_catalog."C",
+    merchant_id text NOT NULL COLLATE pg_catalog."C",
+    customer_id text COLLATE pg_catalog."C",
+    amount bigint NOT NULL,
+    currency text NOT NULL COLLATE pg_catalog."C",
+    status text DEFAULT 'requires_payment_method'::text NOT NULL COLLATE pg_catalog."C",
+    amount_received bigint DEFAULT 0 NOT NULL,
+    amount_refunded bigint DEFAULT 0 NOT NULL,
+    last_payment_error text COLLATE pg_catalog."C",
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    livemode boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT intent_amount_in_range CHECK (((amount >= 1) AND (amount <= '9007199254740991'::bigint))),
+    CONSTRAINT intent_currency_is_iso CHECK ((currency ~ '^[A-Z]{3}$'::text)),
+    CONSTRAINT intent_last_error_known CHECK ((last_payment_error = ANY (ARRAY['insufficient_funds'::text, 'payer_timeout'::text, 'payer_declined'::text, 'invalid_payer'::text, 'payer_limit_reached'::text, 'payer_account_blocked'::text, 'invalid_payee'::text, 'payee_account_blocked'::text, 'provider_account_blocked'::text, 'provider_unavailable'::text, 'provider_error'::text]))),
+    CONSTRAINT intent_metadata_is_object CHECK ((jsonb_typeof(metadata) = 'object'::text)),
+    CONSTRAINT intent_names_have_length CHECK ((((length(id) >= 4) AND (length(id) <= 64)) AND ((length(merchant_id) >= 1) AND (length(merchant_id) <= 64)) AND ((length(customer_id) >= 1) AND (length(customer_id) <= 64)))),
+    CONSTRAINT intent_received_when_succeeded CHECK ((amount_received =
+CASE
+    WHEN (status = 'succeeded'::text) THEN amount
+    ELSE (0)::bigint
+END)),
+    CONSTRAINT intent_refunded_within_received CHECK (((amount_refunded >= 0) AND (amount_refunded <= amount_received))),
+    CONSTRAINT intent_status_known CHECK ((status = ANY (ARRAY['requires_payment_method'::text, 'requires_action'::text, 'processing'::text, 'succeeded'::text, 'canceled'::text])))
+);
+
+CREATE TABLE vpay.provider_requests (
+    id bigint NOT NULL,
+    charge_id text NOT NULL COLLATE pg_catalog."C",
+    sent_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    answered_at timestamp with time zone,
+    class text COLLATE pg_catalog."C",
+    code text COLLATE pg_catalog."C",
+    detail text,
+    CONSTRAINT request_answer_is_whole CHECK (((class IS NULL) = (answered_at IS NULL))),
+    CONSTRAINT request_class_known CHECK ((class = ANY (ARRAY['accepted'::text, 'declined'::text, 'unknown'::text]))),
+    CONSTRAINT request_code_known CHECK ((code = ANY (ARRAY['insufficient_funds'::text, 'payer_timeout'::text, 'payer_declined'::text, 'invalid_payer'::text, 'payer_limit_reached'::text, 'payer_account_blocked'::text, 'invalid_payee'::text, 'payee_account_blocked'::text, 'provider_account_blocked'::text, 'provider_unavailable'::text, 'provider_error'::text]))),
+    CONSTRAINT request_declined_has_code CHECK (((NOT (class IS DISTINCT FROM 'declined'::text)) = (code IS NOT NULL))),
+    CONSTRAINT request_detail_has_length CHECK ((length(detail) <= 2000))
+);
+
+ALTER TABLE vpay.provider_requests ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME vpay.provider_requests_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE vpay.webhook_deliveries (
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    next_attempt_at timestamp with time zone,
+    attempted_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    attempts integer DEFAULT 0 NOT NULL,
+    digest_rev integer,
+    last_status smallint,
+    state text DEFAULT 'pending'::text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    event_id text NOT NULL COLLATE pg_catalog."C",
+    merchant_id text NOT NULL COLLATE pg_catalog."C",
+    endpoint_id text NOT NULL COLLATE pg_catalog."C",
+    digest bytea,
+    last_excerpt text,
+    CONSTRAINT attempts_only_count CHECK ((attempts >= 0)),
+    CONSTRAINT delivery_names_have_length CHECK ((((length(id) >= 1) AND (length(id) <= 64)) AND ((length(merchant_id) >= 1) AND (length(merchant_id) <= 64)) AND ((length(endpoint_id) >= 1) AND (length(endpoint_id) <= 64)) AND (length(last_excerpt) <= 2000))),
+    CONSTRAINT delivery_state_known CHECK ((state = ANY (ARRAY['pending'::text, 'delivered'::text, 'exhausted'::text, 'gone'::text, 'poisoned'::text]))),
+    CONSTRAINT digest_is_sha256 CHECK ((octet_length(digest) = 32)),
+    CONSTRAINT digest_names_its_revision CHECK (((digest IS NULL) = (digest_rev IS NULL))),
+    CONSTRAINT ended_says_when CHECK (((state = 'pending'::text) = (ended_at IS NULL))),
+    CONSTRAINT ended_waits_for_nothing CHECK (((state = 'pending'::text) OR (next_attempt_at IS NULL)))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02');
+
+CREATE TABLE vpay.workers (
+    id text NOT NULL COLLATE pg_catalog."C",
+    host text NOT NULL,
+    pid integer NOT NULL,
+    queues text[] NOT NULL,
+    threads integer NOT NULL,
+    draining boolean DEFAULT false NOT NULL,
+    holds_lock boolean DEFAULT false NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    seen_at timestamp with time zone DEFAULT now() NOT NULL,
+    slowest_pulse interval DEFAULT '00:00:00'::interval NOT NULL,
+    stats jsonb DEFAULT '{}'::jsonb NOT NULL,
+    CONSTRAINT threads_positive CHECK ((threads >= 1))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
+
+ALTER TABLE ONLY vpay.charges
+    ADD CONSTRAINT charge_one_per_intent UNIQUE (payment_intent_id);
+
+ALTER TABLE ONLY vpay.charges
+    ADD CONSTRAINT charge_reference_unique UNIQUE (provider_code, provider_reference_id);
+
+ALTER TABLE ONLY vpay.charges
+    ADD CONSTRAINT charges_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY vpay.delivery_attempts
+    ADD CONSTRAINT delivery_attempts_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY vpay.events
+    ADD CONSTRAINT events_id_key UNIQUE (id);
+
+ALTER TABLE ONLY vpay.events
+    ADD CONSTRAINT events_list_seq_key UNIQUE (list_seq);
+
+ALTER TABLE ONLY vpay.events
+    ADD CONSTRAINT events_pkey PRIMARY KEY (seq);
+
+ALTER TABLE ONLY vpay.jobs
+    ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY vpay.lanes
+    ADD CONSTRAINT lanes_pkey PRIMARY KEY (queue, lane);
+
+ALTER TABLE ONLY vpay.migrations
+    ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY vpay.webhook_deliveries
+    ADD CONSTRAINT one_per_event_and_endpoint UNIQUE (event_id, endpoint_id);
+
+ALTER TABLE ONLY vpay.payment_intents
+    ADD CONSTRAINT payment_intents_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY vpay.provider_requests
+    ADD CONSTRAINT provider_requests_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY vpay.webhook_deliveries
+    ADD CONSTRAINT webhook_deliveries_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY vpay.workers
+    ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+
+CREATE INDEX charges_contradicted ON vpay.charges USING btree (contradicted_at) WHERE (contradicted_at IS NOT NULL);
+
+CREATE INDEX charges_live ON vpay.charges USING btree (updated_at) WHERE (state = ANY (ARRAY['submitting'::text, 'submitted'::text, 'pending'::text, 'unresolved'::text]));
+
+CREATE INDEX delivery_attempts_of ON vpay.delivery_attempts USING btree (delivery_id, id);
+
+CREATE INDEX events_pending ON vpay.events USING btree (seq) WHERE (fanout_state = 'pending'::text);
+
+CREATE UNIQUE INDEX jobs_dedupe_key ON vpay.jobs USING btree (dedupe_key) WHERE (dedupe_key IS NOT NULL);
+
+CREATE INDEX jobs_lane ON vpay.jobs USING btree (queue, lane, run_at) WHERE ((locked_at IS NULL) AND (parked_at IS NULL) AND (lane IS NOT NULL) AND due);
+
+CREATE INDEX jobs_lane_waiting ON vpay.jobs USING btree (queue, run_at) WHERE ((locked_at IS NULL) AND (parked_at IS NULL) AND (lane IS NOT NULL) AND (NOT due));
+
+CREATE INDEX jobs_leased ON vpay.jobs USING btree (queue, lane) WHERE (locked_at IS NOT NULL);
+
+CREATE INDEX jobs_parked ON vpay.jobs USING btree (queue, parked_at) WHERE (parked_at IS NOT NULL);
+
+CREATE INDEX jobs_ready ON vpay.jobs USING btree (queue, priority, run_at) WHERE ((locked_at IS NULL) AND (parked_at IS NULL) AND (lane IS NULL));
+
+CREATE INDEX provider_requests_charge ON vpay.provider_requests USING btree (charge_id, id);
+
+CREATE TRIGGER guard_charge BEFORE DELETE OR UPDATE ON vpay.charges FOR EACH ROW EXECUTE FUNCTION vpay.guard_charge();
+
+CREATE TRIGGER guard_payment_intent BEFORE UPDATE ON vpay.payment_intents FOR EACH ROW EXECUTE FUNCTION vpay.guard_payment_intent();
+
+CREATE TRIGGER terminal_states_stay BEFORE UPDATE ON vpay.webhook_deliveries FOR EACH ROW WHEN (((old.state <> 'pending'::text) AND (new.state IS DISTINCT FROM old.state))) EXECUTE FUNCTION vpay.refuse_leaving_a_terminal_state();
+
+ALTER TABLE ONLY vpay.charges
+    ADD CONSTRAINT charges_payment_intent_id_fkey FOREIGN KEY (payment_intent_id) REFERENCES vpay.payment_intents(id);
+
+ALTER TABLE ONLY vpay.delivery_attempts
+    ADD CONSTRAINT delivery_attempts_delivery_id_fkey FOREIGN KEY (delivery_id) REFERENCES vpay.webhook_deliveries(id);
+
+ALTER TABLE ONLY vpay.provider_requests
+    ADD CONSTRAINT provider_requests_charge_id_fkey FOREIGN KEY (charge_id) REFERENCES vpay.charges(id);
+
+ALTER TABLE ONLY vpay.webhook_deliveries
+    ADD CONSTRAINT webhook_deliveries_event_id_fkey FOREIGN KEY (event_id) REFERENCES vpay.events(id);
