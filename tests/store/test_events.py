@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tests.conftest import Eventually
 from tests.webhooks.world import append, append_many, event_body, rows
 from vpay_tasks.core import kinds
 from vpay_tasks.core.events import EventType
@@ -128,25 +129,27 @@ def test_list_seq_follows_the_order_of_the_events(database: Database) -> None:
     assert [id_ for (id_,) in listed] == ids
 
 
-def test_a_turn_waits_for_the_one_before_it_to_commit(database: Database) -> None:
+def test_a_turn_waits_for_the_one_before_it_to_commit(
+    database: Database, eventually: Eventually
+) -> None:
     first, second = append_many(database, 2)
-    done = threading.Event()
 
     def late() -> None:
         with database.transaction() as tx:
             events.take_turn(tx)
-            assert [event.id for event in events.page(tx)] == [second]
             events.flip(tx, [second], [])
-        done.set()
+
+    def waits() -> bool:
+        query = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        return bool(rows(database, query))
 
     thread = threading.Thread(target=late)
     with database.transaction() as tx:
         events.take_turn(tx)
         thread.start()
+        eventually(waits)
         events.flip(tx, [first], [])
-        assert not done.is_set()
     thread.join()
-    assert done.is_set()
     listed = rows(database, "SELECT id FROM vpay.events ORDER BY list_seq")
     assert [id_ for (id_,) in listed] == [first, second]
 

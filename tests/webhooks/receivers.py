@@ -79,8 +79,9 @@ def resets_after(raw: bytes) -> Callable[..., None]:
 
 @contextmanager
 def receiving(
-    *answers: Callable[..., None], tls: ssl.SSLContext | None = None
+    *answers: Callable[..., None], tls: ssl.SSLContext | None = None, reads: bool = True
 ) -> Iterator[Receiver]:
+    """A receiver at `.url`; `reads=False` answers before it has read a body."""
     receiver = Receiver(list(answers) or [answer(200)])
     server = socket.create_server(("127.0.0.1", 0))
     scheme = "https" if tls else "http"
@@ -102,7 +103,7 @@ def receiving(
         with suppress(OSError):
             secured = tls.wrap_socket(connection, server_side=True) if tls else connection
             with secured:
-                receiver.seen.append(_request(secured))
+                receiver.seen.append(_request(secured, reads=reads))
                 receiver.before_answer()
                 give(receiver, secured)
         connection.close()
@@ -121,12 +122,12 @@ def receiving(
             thread.join()
 
 
-def _request(connection: socket.socket) -> Seen:
-    with connection.makefile("rb") as stream:
+def _request(connection: socket.socket, *, reads: bool) -> Seen:
+    with connection.makefile("rb", buffering=-1 if reads else 0) as stream:
         line = stream.readline().decode().rstrip()
         headers: dict[str, str] = {}
         while text := stream.readline().decode("latin-1").strip():
             name, _, value = text.partition(":")
             headers[name] = value.strip()
-        body = stream.read(int(headers.get("Content-Length", "0")))
+        body = stream.read(int(headers.get("Content-Length", "0"))) if reads else b""
     return Seen(line, headers, body)

@@ -186,11 +186,26 @@ def test_a_full_page_of_poison_does_not_spin(database: Database, two: Endpoints)
 def test_what_passes_by_itself_ends_the_pass_and_counts_nothing(
     database: Database, two: Endpoints, state: str
 ) -> None:
-    (sick, healthy) = append_many(database, 2)
+    healthy, sick = append_many(database, 2)
     poison(database, sick, state=state)
     with pytest.raises(Storage):
         drain(database, two)
     assert states(database) == {sick: ("pending", 0), healthy: ("pending", 0)}
+
+
+def test_what_passes_by_itself_ends_the_fallback_too_and_keeps_what_was_done(
+    database: Database, two: Endpoints
+) -> None:
+    sick, healthy, unlucky = append_many(database, 3)
+    poison(database, sick)
+    poison(database, unlucky, state="40P01")
+    with pytest.raises(Storage):
+        drain(database, two)
+    assert states(database) == {
+        sick: ("pending", 1),
+        healthy: ("done", 0),
+        unlucky: ("pending", 0),
+    }
 
 
 class Impatient(Database):

@@ -146,11 +146,14 @@ def test_no_answer_in_time_tells_of_the_deadline_in_the_chain() -> None:
 
 
 def test_an_answer_before_the_body_was_read_still_counts() -> None:
-    def hang_up(_receiver: object, connection: socket.socket) -> None:
-        connection.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+    with receiving(answer(413), reads=False) as receiver:
+        got = post(receiver.url, {}, b"x" * 30_000_000, connect=5, whole=LONG_S)
+    assert got.status == 413
 
-    with receiving(hang_up) as receiver:
-        assert post(receiver.url, {}, b"x" * 200_000, connect=5, whole=LONG_S).status == 413
+
+def test_a_flood_of_interim_answers_is_cut_short() -> None:
+    with receiving(for_ever(b"", b"HTTP/1.1 100 Continue\r\n\r\n")) as receiver:
+        assert "more than 5 interim answers" in sent(receiver.url).excerpt
 
 
 def test_a_receiver_that_never_reads_is_left_at_the_deadline() -> None:

@@ -153,14 +153,15 @@ def endpoint_paused(connection: sql.Connection, merchant_id: str, endpoint_id: s
 def set_caps(tx: sql.Connection, caps: Mapping[str, int]) -> None:
     """Make the lanes' caps those of `caps` (lane → cap, see Endpoints.caps); a lane that is
     not named falls back to its queue's default. Pauses and circuits stay as they are."""
-    queue = kinds.DELIVER_WEBHOOK.queue
     lanes = sorted(caps)
-    if lanes:
-        given = {"queue": queue, "lanes": lanes, "caps": [caps[lane] for lane in lanes]}
-        sql.run(tx, SQL["set_caps"], given)
-    drop_caps(tx, lanes)
+    params = {
+        "queue": kinds.DELIVER_WEBHOOK.queue,
+        "lanes": lanes,
+        "caps": [caps[lane] for lane in lanes],
+    }
+    sql.run(tx, SQL["set_caps"], params)
 
 
 def drop_caps(tx: sql.Connection, lanes: Sequence[str]) -> None:
-    """Take the cap from every lane of the deliveries' queue that is not among `lanes`."""
+    """Take the cap from these lanes, and nothing else."""
     sql.run(tx, SQL["drop_caps"], {"queue": kinds.DELIVER_WEBHOOK.queue, "lanes": list(lanes)})

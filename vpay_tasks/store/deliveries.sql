@@ -123,8 +123,30 @@ WHERE queue = %(queue)s::text
     AND lane = %(lane)s::text
 
 -- name: set_caps
--- What the settings say, and nothing else about the lane: a pause and who made it stay. In
--- order of the lane, since several dispatchers do this at once.
+-- What the settings say, and nothing else about the lane: a pause and who made it stay. A
+-- cap that left the settings, also while no dispatcher ran, leaves its lane. In order of the
+-- lane, since several dispatchers do this at once.
+WITH given AS MATERIALIZED (
+    SELECT
+        lane,
+        cap
+    FROM unnest(%(lanes)s::text[], %(caps)s::integer[]) AS given (lane, cap)
+    ORDER BY lane
+), left_over AS MATERIALIZED (
+    SELECT lanes.lane
+    FROM vpay.lanes
+    WHERE lanes.queue = %(queue)s::text
+        AND lanes.cap IS NOT NULL
+        AND NOT EXISTS (SELECT FROM given WHERE given.lane = lanes.lane)
+    ORDER BY lanes.lane
+    FOR UPDATE
+), dropped AS (
+    UPDATE vpay.lanes
+    SET cap = NULL
+    FROM left_over
+    WHERE lanes.queue = %(queue)s::text
+        AND lanes.lane = left_over.lane
+)
 INSERT INTO vpay.lanes AS held (
     queue,
     lane,
@@ -138,16 +160,16 @@ SELECT
     given.cap,
     'settings',
     to_timestamp(0)
-FROM unnest(%(lanes)s::text[], %(caps)s::integer[]) AS given (lane, cap)
+FROM given
 ORDER BY given.lane
 ON CONFLICT (queue, lane) DO UPDATE
 SET cap = EXCLUDED.cap
 WHERE held.cap IS DISTINCT FROM EXCLUDED.cap
 
 -- name: drop_caps
--- A cap that left the settings leaves the lane, which falls back to its queue's own.
+-- These lanes fall back to their queue's own cap.
 UPDATE vpay.lanes
 SET cap = NULL
 WHERE queue = %(queue)s::text
     AND cap IS NOT NULL
-    AND lane <> ALL(%(lanes)s::text[])
+    AND lane = ANY(%(lanes)s::text[])
