@@ -4,13 +4,9 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
-# `make -f somewhere/Makefile` works as `make -C somewhere` does.
-HERE := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
-ifneq ($(HERE),$(abspath .))
-ifneq ($(wildcard $(HERE)/setup.cfg),)
+# `make -f somewhere/Makefile` works as `make -C somewhere` does, spaces in the path or not.
+HERE := $(shell dirname '$(strip $(MAKEFILE_LIST))')
 MOVE := cd '$(HERE)' &&
-endif
-endif
 
 VENV := .venv
 PY := $(MOVE) $(VENV)/bin/python
@@ -59,7 +55,7 @@ clean: ## remove what the other targets made
 	@$(MOVE) rm -rf $(VENV) .tox build dist *.egg-info .mypy_cache .ruff_cache
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' '$(lastword $(MAKEFILE_LIST))' | awk -F@ '{ printf "%-18s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' '$(HERE)/Makefile' | awk -F@ '{ printf "%-18s %s\n", $$1, $$2 }'
 
 venv-demo:
 	@$(MOVE) .ci/venv $(VENV) sandbox
