@@ -13,7 +13,8 @@ from vpay_tasks import config
 from vpay_tasks.webhooks.endpoints import Endpoints
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
-ENV = {"VPAY_CONFIG": "x", "VPAY_DATABASE_URL": "postgresql://x/y"}
+ENV = {"VPAY_DATABASE_URL": "postgresql://x/y"}
+"""With an address and no VPAY_CONFIG a missing file is no fault: it reads as an empty one."""
 
 
 @pytest.mark.parametrize(
@@ -151,3 +152,22 @@ def test_a_file_that_is_gone_takes_no_endpoint_with_it(
     endpoints.look_now()
     assert url_of(endpoints) == "http://one/"
     assert len(alerts(caplog)) == 1
+
+
+def test_a_file_that_is_written_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "vpay.toml"
+    written(path, "http://one/")
+    writes = ["http://a-third-one/"]
+
+    def load() -> config.Settings:
+        found = config.read(path, ENV)
+        if writes:
+            written(path, writes.pop())
+        return found
+
+    endpoints = Endpoints(config.read(path, ENV), path=path, load=load)
+    written(path, "http://second/")
+    endpoints.look_now()
+    assert url_of(endpoints) == "http://one/"
+    endpoints.look_now()
+    assert url_of(endpoints) == "http://a-third-one/"
