@@ -11,7 +11,9 @@ from vpay_tasks.core import kinds, task
 from vpay_tasks.errors import Configuration
 from vpay_tasks.handlers import deliver_webhook, fan_out_events, poll_charge
 from vpay_tasks.handlers.context import Context
+from vpay_tasks.payments import payer
 from vpay_tasks.rails import build as build_rails
+from vpay_tasks.rails.port import RailPort
 from vpay_tasks.runtime import actor
 from vpay_tasks.runtime.broker import make as make_broker
 from vpay_tasks.runtime.carrier import CarryingBroker
@@ -34,19 +36,27 @@ def database(settings: Settings, *, application: str = "vpay") -> Database:
         size=settings.database.pool,
         application=application,
         hints=Hinter(url, application=application),
+        keys=settings.keys,
+        windows=settings.windows,
     )
 
 
-def context(settings: Settings, path: Path | None) -> Context:
-    """What handlers reach. Raises Configuration with every fault of the rails' tables."""
+def rails(settings: Settings) -> dict[str, RailPort]:
+    """The rails of the settings, by code. Raises Configuration with every fault of theirs."""
     faults: list[str] = []
-    rails = build_rails(settings.rails, settings.windows, faults)
+    built = build_rails(settings.rails, settings.windows, faults)
+    payer.ring(settings.keys, faults)
     if faults:
         lines = "\n".join(f"  {fault}" for fault in sorted(faults))
         raise Configuration(f"settings: {len(faults)} fault(s)\n{lines}")
+    return built
+
+
+def context(settings: Settings, path: Path | None) -> Context:
+    """What handlers reach. Raises Configuration."""
     return Context(
         db=database(settings, application="vpay worker"),
-        rails=rails,
+        rails=rails(settings),
         endpoints=Endpoints(settings, path=path),
         ladders=settings.ladders,
         windows=settings.windows,

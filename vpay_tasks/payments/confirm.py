@@ -44,8 +44,6 @@ from vpay_tasks.rails.port import Order, RailPort
 from vpay_tasks.store import attempts, charges, intents, jobs, patience
 from vpay_tasks.store.db import Connection, Database
 
-PRODUCTION: Final = WindowsTable()
-
 BOOKKEEPING_S: Final = 2.0
 """Left for writing down an answer that came at the last moment. The deadline and this stay
 below the recovery window; lower: answers that we have are thrown away."""
@@ -104,20 +102,21 @@ def confirm(
     intent_id: str,
     *,
     rail: RailPort,
-    keys: PayerRing,
     payer: str | None = None,
     return_url: str | None = None,
-    windows: WindowsTable = PRODUCTION,
+    keys: PayerRing | None = None,
+    windows: WindowsTable | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Confirmation:
     """Charge the intent over `rail`: `payer` is a push rail's phone number, `return_url` a
-    redirect rail's way back, `keys` what the number is stored under. Takes at most
-    `windows.submit_deadline` seconds.
+    redirect rail's way back. Takes at most the settings' `windows.submit_deadline` seconds.
 
     Raises NotFound, Conflict (the intent is over), InvalidRequest, Configuration, Storage –
     all before anything was sent, with nothing written, except AmbiguousCommit: confirm
     again, and Exists tells. Once the charge is written nothing is raised but bugs.
     """
+    windows = db.windows if windows is None else windows
+    keys = payers.ring_of(db.keys) if keys is None else keys
     deadline = clock() + windows.submit_deadline
     wish = _Wish(rail, payer, return_url).checked()
     with db.transaction() as tx:

@@ -63,6 +63,15 @@ class PayerRing:
         raise Internal("keys.payer_ref: no key of the ring opens a stored payer; put it back")
 
 
+def ring_of(keys: KeysTable) -> PayerRing:
+    """The ring of the settings. Raises Configuration for what is no key."""
+    faults: list[str] = []
+    made = ring(keys, faults)
+    if faults:
+        raise Configuration("\n".join(faults))
+    return made
+
+
 def ring(keys: KeysTable, faults: list[str]) -> PayerRing:
     """The ring of the settings; what is no key is appended to `faults`, never quoted."""
     made = []

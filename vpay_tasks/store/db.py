@@ -18,6 +18,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from vpay_tasks.config import KeysTable, WindowsTable
 from vpay_tasks.errors import Internal, Severity, Storage, describe
 from vpay_tasks.store import sql
 from vpay_tasks.telemetry import say
@@ -96,8 +97,14 @@ class Database:
         size: int = 12,
         application: str = "vpay",
         hints: HintSink | None = None,
+        keys: KeysTable = KeysTable(),  # noqa: B008 - frozen
+        windows: WindowsTable = WindowsTable(),  # noqa: B008 - frozen
     ) -> None:
         self.url = url
+        self.keys = keys
+        """What payers' numbers are stored under."""
+        self.windows = windows
+        """The deadlines that writers to this database keep."""
         self.application = application
         self._size = size
         self._pool: ConnectionPool[Connection] | None = None
