@@ -105,14 +105,8 @@ def dispatcher(settings: Settings, path: Path | None = None) -> Daemon:
         )
     endpoints = Endpoints(settings, path=path)
 
-    written: dict[str, int] = {}
-
     def keep_caps(connection: Connection) -> None:
-        caps = endpoints.caps()
-        deliveries.set_caps(connection, caps)
-        deliveries.drop_caps(connection, sorted(written.keys() - caps.keys()))
-        written.clear()
-        written.update(caps)
+        deliveries.set_caps(connection, endpoints.caps())
 
     return Daemon(
         settings,

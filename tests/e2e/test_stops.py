@@ -142,7 +142,7 @@ def _again(pid: int) -> int | None:
     """Signal the process once more; None once it is gone."""
     try:
         os.kill(pid, signal.SIGTERM)
-        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - /proc is read, not kept
             return None if file.read().rsplit(")", 1)[1].split()[0] == "Z" else pid
     except (ProcessLookupError, FileNotFoundError):
         return None

@@ -210,14 +210,6 @@ def test_caps_come_from_the_settings_and_leave_pauses_alone(database: Database) 
     assert caps(database) == [("acme/main", None, True), ("acme/second", None, False)]
 
 
-def test_caps_are_dropped_from_the_lanes_that_are_named(database: Database) -> None:
-    with database.transaction() as tx:
-        deliveries.set_caps(tx, {"acme/main": 2, "acme/second": 8})
-        deliveries.drop_caps(tx, [])
-        deliveries.drop_caps(tx, ["acme/main"])
-    assert caps(database) == [("acme/main", None, False), ("acme/second", 8, False)]
-
-
 def test_a_cap_set_during_an_attempt_is_no_resume(database: Database) -> None:
     begun = now(database)
     with database.transaction() as tx:

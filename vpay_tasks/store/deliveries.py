@@ -160,8 +160,3 @@ def set_caps(tx: sql.Connection, caps: Mapping[str, int]) -> None:
         "caps": [caps[lane] for lane in lanes],
     }
     sql.run(tx, SQL["set_caps"], params)
-
-
-def drop_caps(tx: sql.Connection, lanes: Sequence[str]) -> None:
-    """Take the cap from these lanes, and nothing else."""
-    sql.run(tx, SQL["drop_caps"], {"queue": kinds.DELIVER_WEBHOOK.queue, "lanes": list(lanes)})

@@ -165,11 +165,3 @@ ORDER BY given.lane
 ON CONFLICT (queue, lane) DO UPDATE
 SET cap = EXCLUDED.cap
 WHERE held.cap IS DISTINCT FROM EXCLUDED.cap
-
--- name: drop_caps
--- These lanes fall back to their queue's own cap.
-UPDATE vpay.lanes
-SET cap = NULL
-WHERE queue = %(queue)s::text
-    AND cap IS NOT NULL
-    AND lane = ANY(%(lanes)s::text[])
