@@ -70,7 +70,6 @@ class Board:
             " dead_reason, last_error FROM vpay.jobs WHERE queue = 'default' ORDER BY id"
         )
 
-
     def empty(self) -> bool:
         """Whether every row of user tasks is gone; says which are left."""
         assert self.left() == []

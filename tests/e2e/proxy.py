@@ -17,6 +17,8 @@ class Proxy:
         self._passing = threading.Event()
         self._passing.set()
         self._refusing = threading.Event()
+        self._cutting = threading.Event()
+        self._answers_left = 0
         self.kept_back = threading.Event()
         """Set once a client has sent something that is kept back."""
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -38,6 +40,12 @@ class Proxy:
         for item in self._sockets:
             with contextlib.suppress(OSError):
                 item.shutdown(socket.SHUT_RDWR)
+
+    def cut_on_answer(self, *, skip: int = 0) -> None:
+        """Let questions through and cut the connection at the answer after `skip` others:
+        whoever asked can't know whether it was done."""
+        self._answers_left = skip
+        self._cutting.set()
 
     def refuse(self) -> None:
         """Be a server that is down: cut what stands, hang up on who comes."""
@@ -79,6 +87,11 @@ class Proxy:
                 if held and not self._passing.is_set():
                     self.kept_back.set()
                     self._passing.wait()
+                if not held and self._cutting.is_set():
+                    if self._answers_left == 0:
+                        self._cutting.clear()
+                        break
+                    self._answers_left -= 1
                 sink.sendall(data)
         for item in (source, sink):
             with contextlib.suppress(OSError):

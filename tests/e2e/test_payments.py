@@ -138,7 +138,7 @@ def test_a_worker_killed_mid_poll_leaves_a_charge_that_another_settles_once(
         eventually(lambda: dispatcher.said("reap"))
     eventually(lambda: status(board, intent) == "succeeded")
     eventually(lambda: delivered(board))
-    assert [line["why"] for line in dispatcher.said("reap")][0] == "worker_gone"
+    assert dispatcher.said("reap")[0]["why"] == "worker_gone"
     assert events(board, intent) == ["payment_intent.succeeded"]
     ((moved,),) = board.ask("SELECT amount_received FROM vpay.payment_intents")
     assert moved == 1_000

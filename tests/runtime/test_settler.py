@@ -1,0 +1,135 @@
+"""Group settles: a bad row can't hold its mates, a lost answer is looked up."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import Eventually
+from tests.e2e import proxy
+from tests.factories import a_job, a_worker, row, started
+from vpay_tasks import telemetry
+from vpay_tasks.core.settling import Ending, Verb
+from vpay_tasks.core.task import Kind, Registry, Task
+from vpay_tasks.runtime.run import Run
+from vpay_tasks.runtime.settle import POISONED_TEXT, Pending, Settler
+from vpay_tasks.store.db import Database
+from vpay_tasks.store.jobs import StartedJob
+
+
+def run_of(job: StartedJob) -> Run:
+    return Run(job, lambda _: pytest.fail("no handler runs here"))
+
+
+@pytest.fixture
+def runs(database: Database) -> list[Run]:
+    """Five started jobs."""
+    a_worker(database)
+    for _ in range(5):
+        a_job(database)
+    with database.connection() as connection:
+        return [run_of(job) for job in started(connection)]
+
+
+@pytest.fixture
+def settler(dsn: str) -> Iterator[Settler]:
+    settler = Settler(dsn, Registry(), application="test")
+    settler.start()
+    yield settler
+    settler.close()
+
+
+def wait(pending: list[Pending]) -> None:
+    for item in pending:
+        assert item.done.wait(20)
+
+
+def test_one_bad_row_is_parked_and_its_mates_are_settled(
+    settler: Settler, database: Database, runs: list[Run]
+) -> None:
+    bad, *mates = runs
+    pending = [settler.submit(bad, Ending(Verb.RETRY, 1.0, "nul \x00"))]
+    pending += [settler.submit(run, Ending(Verb.FINISH)) for run in mates]
+    wait(pending)
+    found = row(database, bad.id)
+    assert found is not None
+    assert (found["dead_reason"], found["last_error"]) == ("poisoned", POISONED_TEXT)
+    assert [row(database, run.id) for run in mates] == [None] * 4
+
+
+def test_a_protected_bad_row_is_not_parked(dsn: str, database: Database, runs: list[Run]) -> None:
+    registry = Registry()
+    kind = Kind("a_kind", protected=True)
+    registry.add(Task(kind, lambda job, ctx: None, __import__("inspect").signature(lambda: None)))
+    settler = Settler(dsn, registry, application="test")
+    settler.start()
+    wait([settler.submit(runs[0], Ending(Verb.RETRY, 1.0, "nul \x00"))])
+    settler.close()
+    found = row(database, runs[0].id)
+    assert found is not None
+    assert (found["dead_reason"], found["last_error"]) == (None, POISONED_TEXT)
+
+
+def test_a_row_that_somebody_holds_lets_its_mates_pass(
+    settler: Settler, database: Database, runs: list[Run]
+) -> None:
+    held, *mates = runs
+    with database.connection() as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT 1 FROM vpay.jobs WHERE id = %s FOR UPDATE", (held.id,))
+        waiting = settler.submit(held, Ending(Verb.FINISH))
+        wait([settler.submit(run, Ending(Verb.FINISH)) for run in mates])
+        assert not waiting.done.is_set()
+        connection.execute("COMMIT")
+    wait([waiting])
+    assert row(database, held.id) is None
+
+
+def test_a_settle_whose_answer_is_lost_is_looked_up_and_not_repeated(
+    dsn: str, database: Database, runs: list[Run]
+) -> None:
+    ambiguous = telemetry.counts().get("settles_ambiguous", 0)
+    lost = telemetry.counts().get("settles_lost", 0)
+    with proxy.before(dsn) as (line, through):
+        settler = Settler(through, Registry(), application="test")
+        settler.start()
+        wait([settler.submit(runs[0], Ending(Verb.FINISH))])  # the connection stands
+        line.cut_on_answer()
+        wait([settler.submit(runs[1], Ending(Verb.RETRY, 600.0, "why"))])
+        settler.close()
+    found = row(database, runs[1].id)
+    assert found is not None
+    assert (found["failures"], found["settled_by"]) == (1, runs[1].lease)
+    assert telemetry.counts()["settles_ambiguous"] == ambiguous + 1
+    assert telemetry.counts().get("settles_lost", 0) == lost
+
+
+def test_a_settle_that_never_reached_postgres_is_sent_again(
+    dsn: str, database: Database, runs: list[Run], eventually: Eventually
+) -> None:
+    with proxy.before(dsn) as (line, through):
+        settler = Settler(through, Registry(), application="test")
+        settler.start()
+        wait([settler.submit(runs[0], Ending(Verb.FINISH))])
+        line.hold()
+        pending = settler.submit(runs[1], Ending(Verb.FINISH))
+        eventually(line.kept_back.is_set)
+        line.refuse()
+        assert row(database, runs[1].id) is not None
+        line.release()
+        line.accept_again()
+        wait([pending])
+        settler.close()
+    assert row(database, runs[1].id) is None
+
+
+def test_a_stale_settle_is_counted_and_let_go(
+    settler: Settler, database: Database, runs: list[Run]
+) -> None:
+    lost = telemetry.counts().get("settles_lost", 0)
+    stale = run_of(StartedJob(runs[0].id, uuid.uuid4(), "a_kind", "default", {}, 0, 0, 0.0))
+    wait([settler.submit(stale, Ending(Verb.FINISH))])
+    assert row(database, runs[0].id) is not None
+    assert telemetry.counts()["settles_lost"] == lost + 1
