@@ -1,0 +1,186 @@
+"""The unit of work's endings, the pool and the fork, hints after a commit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.conftest import Eventually
+from tests.e2e import proxy
+from tests.factories import a_job, row
+from vpay_tasks.errors import AmbiguousCommit, Internal, Storage
+from vpay_tasks.store import jobs
+from vpay_tasks.store.db import Abandon, Connection, Database, connect, notified, usable
+from vpay_tasks.store.hints import Hinter
+
+
+@pytest.fixture
+def effects(database: Database) -> Database:
+    with database.connection() as connection:
+        connection.execute("CREATE TABLE public.effects (n int)")
+    return database
+
+
+def count(database: Database) -> int:
+    with database.connection() as connection:
+        ((found,),) = connection.execute("SELECT count(*) FROM public.effects").fetchall()
+    return int(found)
+
+
+def write(tx: Connection) -> None:
+    tx.execute("INSERT INTO public.effects VALUES (1)")
+
+
+def test_a_unit_of_work_commits_when_its_block_returns(effects: Database) -> None:
+    with effects.transaction() as tx:
+        write(tx)
+    assert count(effects) == 1
+
+
+def test_it_rolls_back_on_an_error_and_lets_it_through(effects: Database) -> None:
+    def fails(tx: Connection) -> None:
+        write(tx)
+        raise LookupError
+
+    with pytest.raises(LookupError), effects.transaction() as tx:
+        fails(tx)
+    assert count(effects) == 0
+
+
+def test_an_abandoned_one_is_no_error(effects: Database) -> None:
+    def abandons(tx: Connection) -> None:
+        write(tx)
+        raise Abandon
+
+    with effects.transaction() as tx:
+        abandons(tx)
+    assert count(effects) == 0
+
+
+def test_a_swallowed_sql_error_never_becomes_a_silent_rollback(effects: Database) -> None:
+    def swallows(tx: Connection) -> None:
+        write(tx)
+        with pytest.raises(psycopg.Error):
+            tx.execute("SELECT 1 / 0")
+
+    with pytest.raises(Internal, match="swallowed"), effects.transaction() as tx:
+        swallows(tx)
+    assert count(effects) == 0
+
+
+def test_a_rollback_that_cant_be_sent_keeps_the_blocks_own_error(effects: Database) -> None:
+    def loses_its_backend(tx: Connection) -> None:
+        write(tx)
+        with effects.connection() as other:
+            other.execute("SELECT pg_terminate_backend(%s)", (tx.info.backend_pid,))
+        raise LookupError
+
+    with pytest.raises(LookupError), effects.transaction() as tx:
+        loses_its_backend(tx)
+    assert count(effects) == 0
+
+
+def test_a_commit_whose_answer_is_lost_is_ambiguous(effects: Database, dsn: str) -> None:
+    with proxy.before(dsn) as (line, through):
+        shaky = Database(through)
+        with pytest.raises(AmbiguousCommit), shaky.transaction() as tx:
+            write(tx)
+            line.cut_on_answer()
+        shaky.close()
+    assert count(effects) == 1, "here it had happened"
+
+
+def test_a_connection_that_breaks_inside_is_no_ambiguous_commit(
+    effects: Database, dsn: str
+) -> None:
+    with proxy.before(dsn) as (line, through):
+        shaky = Database(through)
+
+        def breaks(tx: Connection) -> None:
+            line.refuse()
+            jobs.find_by_key(tx, "x")
+
+        with pytest.raises(Storage) as caught, shaky.transaction() as tx:
+            breaks(tx)
+        assert not isinstance(caught.value, AmbiguousCommit)
+        shaky.close()
+
+
+def test_a_pool_made_before_the_fork_is_refused_behind_it(database: Database) -> None:
+    with database.connection():
+        pass
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            with database.connection():
+                os.write(writer, b"used the parent's connection")
+        except Internal:
+            os.write(writer, b"refused")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as answer:
+        assert answer.read() == b"refused"
+
+
+def test_an_idle_connection_whose_server_hung_up_is_seen_without_asking(
+    database: Database, dsn: str, eventually: Eventually
+) -> None:
+    connection = connect(dsn, application="idle")
+    assert usable(connection)
+    with database.connection() as other:
+        other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+    eventually(lambda: not usable(connection))
+    assert connection.closed
+
+
+def test_the_pool_replaces_connections_that_a_restart_took(
+    database: Database, dsn: str, eventually: Eventually
+) -> None:
+    with database.connection() as connection:
+        pid = connection.info.backend_pid
+    with psycopg.connect(dsn, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        query = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
+        eventually(lambda: other.execute(query, (pid,)).fetchone() is None)
+    with database.transaction() as tx:
+        assert tx.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.fixture
+def hinting(dsn: str) -> Iterator[Database]:
+    database = Database(dsn, hints=Hinter(dsn))
+    yield database
+    database.close()
+
+
+def test_a_commit_with_a_hint_wakes_a_listener_and_pulls_the_job_forward(
+    hinting: Database, dsn: str, eventually: Eventually
+) -> None:
+    job = a_job(hinting, dedupe_key="later", delay=600)
+    with connect(dsn, application="listener") as listener:
+        jobs.listen(listener)
+        with hinting.transaction() as tx:
+            tx.hints.add("later")
+        assert notified(listener, timeout=20)
+    with hinting.connection() as connection:
+        query = "SELECT 1 FROM vpay.jobs WHERE id = %s AND run_at <= now()"
+        assert connection.execute(query, (job,)).fetchone()
+
+
+def test_a_transaction_that_rolled_back_hints_nothing(hinting: Database) -> None:
+    job = a_job(hinting, dedupe_key="later", delay=600)
+    before = row(hinting, job)
+
+    def fails(tx: Connection) -> None:
+        tx.hints.add("later")
+        raise LookupError
+
+    with pytest.raises(LookupError), hinting.transaction() as tx:
+        fails(tx)
+    hinting.close()  # sends what is left
+    assert row(hinting, job) == before
