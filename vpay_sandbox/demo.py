@@ -1,0 +1,215 @@
+"""`vpay-sandbox demo` and `up`: everything started, payments made, the journals compared."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import psycopg
+from rich.console import Console
+
+from vpay_sandbox import books, plan, scenarios, table
+from vpay_sandbox.auditor import audit
+from vpay_sandbox.folder import KeepFolder, run_folder
+from vpay_sandbox.plan import Order
+from vpay_sandbox.process import SandboxError, tail
+from vpay_sandbox.program import HOME, Program, command
+from vpay_sandbox.report import Report
+from vpay_sandbox.scenarios import Script
+from vpay_sandbox.stopping import Stopped, stoppable
+from vpay_sandbox.system import System
+from vpay_sandbox.watch import Watch
+
+# From the first confirm. An undisturbed run takes about ten seconds; one that was sabotaged may
+# never come to rest, and is audited then.
+SETTLE_S = 45.0
+# Without a terminal nobody sees colours, and 80 columns break the table.
+PLAIN_WIDTH = 118
+# Between two looks at what is left up.
+LOOK_EVERY_S = 1.0
+
+Sabotage = Literal["drop-one", "wrong-secret", "two-effects", "remove-event"]
+SABOTAGES: dict[Sabotage, str] = {
+    "drop-one": "the receiver answers 2xx to one event and leaves it out of its journal",
+    "wrong-secret": "one endpoint of the receiver has another secret",
+    "two-effects": "the rail moves the money of one payment twice",
+    "remove-event": "one event's row is deleted from the database before the audit",
+}
+
+ANY_EVENT = "SELECT id FROM vpay.events ORDER BY seq LIMIT 1"
+# As if it had never been written: with it goes what refers to it.
+REMOVE_EVENT = (
+    "DELETE FROM vpay.delivery_attempts WHERE delivery_id IN"
+    " (SELECT id FROM vpay.webhook_deliveries WHERE event_id = %s)",
+    "DELETE FROM vpay.webhook_deliveries WHERE event_id = %s",
+    "DELETE FROM vpay.events WHERE id = %s",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for on the command line."""
+
+    payments: int = 40
+    seed: int = 1
+    keep: bool = False
+    sabotage: Sabotage | None = None
+
+
+class Failure(KeepFolder):
+    """The run failed; the text says how, or is empty when the table has said it."""
+
+
+def demo(wish: Wish) -> int:
+    """The exit status: 0 when the three journals agree."""
+    return _run(wish, _Demo(wish))
+
+
+def up() -> int:
+    """Everything runs until a signal; no payment is made. Exit status 0 after a Ctrl-C."""
+    return _run(Wish(keep=True), None)
+
+
+def _run(wish: Wish, demo: _Demo | None) -> int:
+    console = Console(stderr=True, highlight=False)
+    folder = None
+    try:
+        with stoppable(), run_folder() as folder:
+            _play(folder, wish, demo, console)
+    except Stopped as stopped:
+        console.print("stopped; nothing is left running")
+        return stopped.exit
+    except Failure as failure:
+        if str(failure):
+            console.print(f"error: {failure}", markup=False, soft_wrap=True)
+        console.print(f"logs and journals: {folder}", soft_wrap=True)
+        return 1
+    return 0
+
+
+def _play(folder: Path, wish: Wish, demo: _Demo | None, console: Console) -> None:
+    try:
+        with _system(folder, wish, console) as system:
+            agrees = demo is None or demo.run(system, console)
+            if wish.keep:
+                _stay(system, console)
+            if not agrees:
+                raise Failure
+    except (SandboxError, psycopg.Error, OSError) as error:
+        raise Failure(str(error)) from error
+
+
+def _system(folder: Path, wish: Wish, console: Console) -> System:
+    return System(
+        folder,
+        plan.endpoints(),
+        rail_sabotage="two-effects" if wish.sabotage == "two-effects" else None,
+        receiver_sabotage=(
+            wish.sabotage if wish.sabotage in {"drop-one", "wrong-secret"} else None
+        ),
+        say=lambda what: console.print(f"{what} …"),
+    )
+
+
+class _Demo:
+    """Payments, the wait, the audit."""
+
+    def __init__(self, wish: Wish) -> None:
+        self.wish = wish
+        self.script: Script = scenarios.load()
+        self.orders: Sequence[Order] = plan.orders(self.script, wish.payments, wish.seed)
+        self.began = time.monotonic()
+
+    def run(self, system: System, console: Console) -> bool:
+        """Whether the journals agree; the table and the last line are told."""
+        self._pay(system, console)
+        if self.wish.sabotage == "remove-event":
+            _remove_an_event(system.database_url)
+        report = self._audit(system)
+        console.print(f"done after {time.monotonic() - self.began:.0f} s")
+        sys.stderr.flush()
+        out = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
+        table.show(out, report)
+        print(json.dumps(report.as_json()), flush=True)
+        return report.agrees
+
+    def _pay(self, system: System, console: Console) -> None:
+        shop = start_shop(system, self.orders)
+        merchants = [order.merchant for order in self.orders]
+        wanted = sum(merchants.count(one.merchant) for one in system.endpoints)
+
+        def producing() -> bool:
+            system.check()
+            return shop.exit_code is None
+
+        try:
+            with Watch(console, len(self.orders), wanted) as watch:
+                rest = watch.until_quiet(system.database_url, producing, timeout_s=SETTLE_S)
+        finally:
+            shop.stop(patience_s=1.0)
+        if not rest:
+            console.print(f"not everything came to rest within {SETTLE_S:g} s; comparing anyway")
+        if shop.exit_code != 0:
+            console.print(f"the application had errors:\n{tail(shop.log)}", markup=False)
+
+    def _audit(self, system: System) -> Report:
+        kept = books.read(system.database_url, system.rail_journal, system.receiver_journal)
+        endpoints = [(one.merchant, one.id) for one in system.endpoints]
+        return audit(kept, self.script, endpoints, asked=len(self.orders))
+
+
+def start_shop(system: System, orders: Sequence[Order]) -> Program:
+    """The application, as a process of its own."""
+    path = system.folder / "orders.json"
+    plan.write_orders(path, orders)
+    words: list[str | Path] = [sys.executable, "-m", "vpay_sandbox.producer", "--orders", path]
+    return system.start("application", [*words, "--journal", system.folder / "application.jsonl"])
+
+
+def _remove_an_event(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute(ANY_EVENT).fetchone()
+        if row is not None:
+            for statement in REMOVE_EVENT:
+                connection.execute(statement, row)
+
+
+def _stay(system: System, console: Console) -> None:
+    """Until a signal. Parts that end meanwhile are named: somebody may be trying just that."""
+    console.print(_how_to_look(system), soft_wrap=True, markup=False)
+    told = ""
+    try:
+        while True:
+            threading.Event().wait(LOOK_EVERY_S)
+            try:
+                system.check()
+            except SandboxError as error:
+                if str(error) != told:
+                    told = str(error)
+                    console.print(told, markup=False, soft_wrap=True)
+    except Stopped:
+        console.print("stopping …")
+
+
+def _how_to_look(system: System) -> str:
+    status = shlex.join(str(word) for word in [*command("vpay-tasks", "main"), "status"])
+    orders = system.folder / "orders.json"
+    if not orders.exists():
+        plan.write_orders(orders, plan.orders(scenarios.load(), 10, 1))
+    return f"""
+Everything is still running. In another terminal:
+  export VPAY_CONFIG={system.settings}
+  cd {HOME} && {status}
+  {system.postgres.bin("psql")} {system.database_url}
+  curl http://127.0.0.1:{system.metrics_port}/metrics
+  cd {HOME} && {sys.executable} -m vpay_sandbox.producer --orders {orders}    (pays these orders)
+Logs and journals: {system.folder}
+Ctrl-C here stops everything and removes that folder.
+"""
