@@ -41,28 +41,29 @@ def a_job(database: Database, kind: str = "a_kind", **options: Any) -> int:
     return id_
 
 
-def claimed(
-    connection: Connection,
-    queue: str = "default",
+def as_a_dispatcher(
     *,
     batches: dict[str, int] | None = None,
     cursor: str = "",
     lanes_first: bool = False,
     claim_lease: float = 30.0,
     window: float = 1.25,
-) -> claims.Claim:
+) -> dict[str, Any]:
+    """What a dispatcher passes to a claim beside the queue."""
+    return {
+        "dispatcher": "d_test",
+        "claim_lease": claim_lease,
+        "window": window,
+        "batches": batches or {},
+        "lanes_first": lanes_first,
+        "cursor": cursor,
+    }
+
+
+def claimed(connection: Connection, queue: str = "default", **options: Any) -> claims.Claim:
     """One claim by a dispatcher."""
     for due in claims.due_queues(connection, [queue]):
-        return claims.claim(
-            connection,
-            due,
-            dispatcher="d_test",
-            claim_lease=claim_lease,
-            window=window,
-            batches=batches or {},
-            lanes_first=lanes_first,
-            cursor=cursor,
-        )
+        return claims.claim(connection, due, **as_a_dispatcher(**options))
     return claims.Claim([], 0, "")
 
 

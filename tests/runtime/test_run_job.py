@@ -44,7 +44,7 @@ def test_a_forged_message_runs_nothing(bench: Bench, database: Database, ran: li
 
 
 @pytest.mark.parametrize("answer", [None, Done()])
-def test_done_finishes(bench: Bench, database: Database, answer: Any) -> None:
+def test_a_job_that_is_done_is_gone(bench: Bench, database: Database, answer: Any) -> None:
     bench.task(lambda job, ctx: answer)
     job = a_job(database)
     bench.run()

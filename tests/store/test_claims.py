@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.factories import a_job, a_worker, change, claimed, claimed_ids
+from tests.factories import a_job, a_worker, as_a_dispatcher, change, claimed, claimed_ids
 from vpay_tasks.store import claims, jobs, leases
-from vpay_tasks.store.db import Database, connect
+from vpay_tasks.store.db import Connection, Database, connect
 
 
 def lane(database: Database, lane: str, **columns: object) -> None:
@@ -30,24 +30,43 @@ def test_four_dispatchers_at_once_never_exceed_the_window_or_a_lanes_cap(
     lane(database, "narrow", cap=3)
     for n in range(120):
         a_job(database, lane="narrow" if n % 2 else None)
+    rounds = 25
     together = threading.Barrier(4)
+    over: list[tuple[int, int]] = []
 
-    def dispatch(_: int) -> list[int]:
+    def dispatch(first: bool) -> None:
         with connect(dsn, application="d") as connection:
-            together.wait()
-            return [
-                id_ for n in range(10) for id_ in claimed_ids(connection, lanes_first=n % 2 == 0)
-            ]
+            for n in range(rounds):
+                (due,) = claims.due_queues(connection, ["default"])
+                together.wait()
+                claims.claim(connection, due, **as_a_dispatcher(lanes_first=n % 2 == 0))
+                together.wait()
+                if first:
+                    over.append(_leased(connection))
+                    connection.execute(FREE_ALL)
+                together.wait()
 
     with ThreadPoolExecutor(4) as pool:
-        ids = [id_ for found in pool.map(dispatch, range(4)) for id_ in found]
-    assert len(ids) == 10  # 1.25 × 8 threads
-    assert len(set(ids)) == 10
-    with database.connection() as connection:
-        ((narrow,),) = connection.execute(
-            "SELECT count(*) FROM vpay.jobs WHERE lease IS NOT NULL AND lane = 'narrow'"
-        ).fetchall()
-    assert narrow == 3
+        for done in [pool.submit(dispatch, n == 0) for n in range(4)]:
+            done.result()
+    # 1.25 messages a thread, three of them of the lane where lanes went first.
+    assert over == [(10, 3), (10, 0)] * (rounds // 2) + [(10, 3)] * (rounds % 2)
+
+
+FREE_ALL = b"""
+    UPDATE vpay.jobs
+    SET lease = NULL, locked_by = NULL, locked_at = NULL, lease_until = NULL
+    WHERE lease IS NOT NULL
+"""
+
+
+def _leased(connection: Connection) -> tuple[int, int]:
+    """Rows leased, and those of them in the narrow lane."""
+    ((leased, narrow),) = connection.execute(
+        "SELECT count(*), count(*) FILTER (WHERE lane = 'narrow')"
+        " FROM vpay.jobs WHERE lease IS NOT NULL"
+    ).fetchall()
+    return leased, narrow
 
 
 def test_a_message_that_was_started_makes_room_for_the_next(database: Database) -> None:

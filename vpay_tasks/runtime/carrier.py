@@ -23,6 +23,11 @@ def actor_name(queue: str) -> str:
     return f"run {queue}"
 
 
+def key(queue: str) -> str:
+    """What a queue of ours is called in a broker that others may use, too."""
+    return f"vpay:{queue}"
+
+
 class Held:
     """Envelopes that this process has taken out of the broker and not begun.
 

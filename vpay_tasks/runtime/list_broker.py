@@ -7,8 +7,7 @@ trip, and a poisoned one can strand nobody.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
 import dramatiq
@@ -16,22 +15,13 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from vpay_tasks.errors import Broker, Severity, describe
-from vpay_tasks.runtime.carrier import CarryingBroker
-from vpay_tasks.runtime.envelope import Envelope, Refused, decode, encode
-from vpay_tasks.telemetry import count, say
+from vpay_tasks.errors import Broker, describe
+from vpay_tasks.runtime.carrier import CarryingBroker, key
+from vpay_tasks.runtime.envelope import Envelope, encode
+from vpay_tasks.runtime.intake import Intake
 
 POP_S: Final = 1.0
 """One blocking pop. Longer: a drain waits for it; shorter: more idle round trips."""
-
-PATIENCE_S: Final = 0.1
-BACK_OFF_S: Final = 3.0
-"""Between tries to reach a lost broker: from the first to the second, doubling."""
-
-
-def key(queue: str) -> str:
-    """The list that holds a queue's messages."""
-    return f"vpay:{queue}"
 
 
 class ListBroker(CarryingBroker):
@@ -65,8 +55,11 @@ class ListBroker(CarryingBroker):
             raise Broker(f"the broker is out of reach: {describe(error)}") from None
 
     def pop(self, queue: str, most: int) -> list[bytes]:
-        """Up to `most` messages, waiting up to a second for the first."""
-        answer = self._client.blmpop(POP_S, 1, key(queue), direction="LEFT", count=most)
+        """Up to `most` messages, waiting up to a second for the first. Raises Broker."""
+        try:
+            answer = self._client.blmpop(POP_S, 1, key(queue), direction="LEFT", count=most)
+        except redis.RedisError as error:
+            raise Broker(f"the broker is out of reach: {describe(error)}") from None
         return cast("list[bytes]", answer[1]) if answer else []
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 1_000) -> ListConsumer:
@@ -79,77 +72,12 @@ class ListBroker(CarryingBroker):
         self._client.close()
 
 
-class ListConsumer(dramatiq.Consumer):
-    """Pops no more than this process can run. Never raises: a lost broker is waited for."""
+class ListConsumer(Intake):
+    """Pops from one list."""
 
     def __init__(self, broker: ListBroker, queue: str) -> None:
-        self._broker = broker
-        self._queue = queue
-        self._room = threading.Condition()
-        self._in_flight = 0
-        self._popped: list[bytes] = []
-        self._wait_s = 0.0
+        super().__init__(broker, queue)
+        self._list = broker
 
-    def __iter__(self) -> Iterator[dramatiq.MessageProxy | None]:  # type: ignore[override]
-        return self
-
-    def __next__(self) -> dramatiq.MessageProxy | None:
-        if not self._popped:
-            self._popped = self._pop()
-        while self._popped:
-            raw = self._popped.pop(0)
-            try:
-                envelope = decode(raw, self._queue)
-            except Refused as refusal:
-                count("messages_refused")
-                say(
-                    Severity.WARN,
-                    "a broker message was refused",
-                    action="message_refused",
-                    queue=self._queue,
-                    why=str(refusal),
-                    size=len(raw),
-                )
-                continue
-            with self._room:
-                self._in_flight += 1
-            return dramatiq.MessageProxy(self._broker.as_message(envelope))
-        return None
-
-    def ack(self, message: dramatiq.MessageProxy) -> None:
-        with self._room:
-            self._in_flight = max(0, self._in_flight - 1)
-            self._room.notify()
-
-    def nack(self, message: dramatiq.MessageProxy) -> None:
-        self.ack(message)
-
-    def requeue(self, messages: Iterable[dramatiq.MessageProxy]) -> None:
-        """Nothing to do: the drain has released what was not begun."""
-
-    def _pop(self) -> list[bytes]:
-        with self._room:
-            most = self._broker.in_flight_max() - self._in_flight
-            if most <= 0:
-                self._room.wait(POP_S)
-                return []
-        if self._broker.draining.wait(self._wait_s):
-            self._wait_s = PATIENCE_S  # drained: idle until the thread is stopped
-            return []
-        try:
-            popped = self._broker.pop(self._queue, most)
-        except redis.RedisError as error:
-            if self._wait_s == 0:
-                say(
-                    Severity.ERROR,
-                    "the broker is out of reach; trying again until it is back",
-                    action="broker_lost",
-                    queue=self._queue,
-                    error=describe(error),
-                )
-            self._wait_s = min(max(self._wait_s * 2, PATIENCE_S), BACK_OFF_S)
-            return []
-        if self._wait_s:
-            self._wait_s = 0.0
-            say(Severity.INFO, "the broker is back", action="broker_back", queue=self._queue)
-        return popped
+    def take(self, most: int) -> list[bytes]:
+        return self._list.pop(self._queue, most)

@@ -136,7 +136,7 @@ class WorkerProcess(dramatiq.Middleware):
         assert self._runner is not None
         self._broker.draining.set()
         self._runner.draining = True
-        self._pulse.draining = True
+        self._pulse.tell_draining()
         held = self._broker.held.take_all()
         claims = {id_: env.token for env in held for id_ in env.ids}
         if claims:

@@ -18,6 +18,9 @@ EVERY_S: Final = 0.5
 
 RECONNECT_S: Final = 0.25
 
+TELL_S: Final = 1.5
+"""A drain waits this long for its pulse: longer than a slow one takes, short of the grace."""
+
 RENEW_SHARE: Final = 3
 """A lease is renewed once a third of it has gone: two renewals may fail before it ends."""
 
@@ -43,8 +46,10 @@ class Pulse:
         self._holds_lock = False
         self._recent: deque[float] = deque([0.0], maxlen=20)
         self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._told = threading.Event()
+        self._draining = False
         self._thread = threading.Thread(target=self._loop, name="vpay-pulse", daemon=True)
-        self.draining = False
 
     def start(self) -> None:
         """The first pulse is the caller's: before it returns, the fleet knows this process.
@@ -52,9 +57,17 @@ class Pulse:
         self._beat()
         self._thread.start()
 
+    def tell_draining(self) -> None:
+        """Have the fleet not count on this process any more; waits until it is written. What
+        is given back before that would be claimed for this process again."""
+        self._draining = True
+        self._wake.set()
+        self._told.wait(TELL_S)
+
     def stop(self) -> None:
         """Say goodbye and end."""
         self._stopping.set()
+        self._wake.set()
         self._thread.join(timeout=5)
         try:
             workers.leave(self._connected(), self._worker.id, stats=_stats())
@@ -65,7 +78,9 @@ class Pulse:
 
     def _loop(self) -> None:
         lost = False
-        while not self._stopping.wait(RECONNECT_S if lost else EVERY_S):
+        while not self._stopping.is_set():
+            self._wake.wait(RECONNECT_S if lost else EVERY_S)
+            self._wake.clear()
             try:
                 self._beat()
             except VpayError as error:
@@ -83,6 +98,7 @@ class Pulse:
 
     def _beat(self) -> None:
         begun = time.monotonic()
+        draining = self._draining
         connection = self._connected()
         if self._session_lock and not self._holds_lock:
             # Tried, never waited for: an old session of ours may still hold it, and that
@@ -91,11 +107,13 @@ class Pulse:
         workers.pulse(
             connection,
             self._worker,
-            draining=self.draining,
+            draining=draining,
             holds_lock=self._session_lock,
             slowest=max(self._recent),
             stats=_stats(),
         )
+        if draining:
+            self._told.set()
         self._renew(connection, self._running.all())
         self._recent.append(time.monotonic() - begun)
 

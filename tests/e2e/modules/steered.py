@@ -46,6 +46,13 @@ def held_in_lane(job: Any, ctx: Any, *, gate: str) -> Done:
     return held.handler(job, ctx, gate=gate)  # type: ignore[return-value]
 
 
+@task(queue="inbox")
+def elsewhere(job: Any, ctx: Any) -> Done:
+    """In another queue than the rest."""
+    note(ctx, job, "ended")
+    return Done()
+
+
 @task(budget=1)
 def overruns(job: Any, ctx: Any, *, gate: str) -> Again:
     """Over its budget at once; ends when it sees that it was cancelled."""
