@@ -241,16 +241,18 @@ def test_finishing_commits_the_handlers_writes_and_the_finish_together(
     with database.connection() as connection:
         connection.execute("CREATE TABLE public.effects (n int)")
 
-    def writes(job: Any, ctx: Any) -> str:
+    def writes(job: Any, ctx: Any) -> Again:
         with job.finishing() as tx:
             tx.execute("INSERT INTO public.effects VALUES (1)")
-        return "an answer after it is not settled again"
+        return Again(60)  # comes too late, and is not settled again
 
     bench.task(writes)
     job = a_job(database)
+    lost = telemetry.counts().get("settles_lost", 0)
     bench.run()
     assert row(database, job) is None
     assert _effects(database) == 1
+    assert telemetry.counts().get("settles_lost", 0) == lost
 
 
 def test_finishing_writes_nothing_when_the_lease_is_lost(bench: Bench, database: Database) -> None:

@@ -244,13 +244,26 @@ def test_from_the_second_crash_on_a_row_waits_a_random_while(
     assert 0 < wait <= 3_600
 
 
-def test_a_reaper_whose_session_is_young_frees_no_dead_workers_rows(database: Database) -> None:
+@pytest.mark.parametrize(
+    ("silence", "settling", "frees"),
+    [
+        pytest.param(-1.0, 3_600.0, False, id="a session too young"),
+        pytest.param(3_600.0, -1.0, False, id="silence counts from the session's own beginning"),
+        pytest.param(-1.0, -1.0, True, id="long silent, as an old session sees it"),
+    ],
+)
+def test_a_reaper_trusts_no_silence_that_it_has_not_heard_itself(
+    database: Database, silence: float, settling: float, frees: bool
+) -> None:
     worker = a_worker(database, holds_lock=True)
     a_job(database)
     with database.connection() as connection:
         started(connection, worker=worker)
-        connection.execute("UPDATE vpay.workers SET seen_at = now() - interval '1 hour'")
-        assert leases.reap_gone(connection, protected=[]) == []
+        connection.execute(
+            "UPDATE vpay.workers SET seen_at = now() - interval '1 day', slowest_pulse = '0'"
+        )
+        reaped = leases.reap_gone(connection, protected=[], silence=silence, settling=settling)
+    assert bool(reaped) is frees
 
 
 def test_a_worker_is_dead_when_its_lock_is_gone_and_it_is_silent(

@@ -52,13 +52,20 @@ def reap_expired(connection: sql.Connection, *, protected: list[str]) -> list[Re
     return [Reaped(*row) for row in sql.run(connection, SQL["reap_expired"], params)]
 
 
-def reap_gone(connection: sql.Connection, *, protected: list[str]) -> list[Reaped]:
-    """Free up to 500 running rows of workers that died."""
+def reap_gone(
+    connection: sql.Connection,
+    *,
+    protected: list[str],
+    silence: float = SILENCE_S,
+    settling: float = SETTLING_S,
+) -> list[Reaped]:
+    """Free up to 500 running rows of workers that died: lock gone, silent for `silence`
+    seconds, as seen by a session that has stood for `settling` seconds."""
     params = {
         "max_crashes": MAX_CRASHES,
         "protected": protected,
-        "silence": SILENCE_S,
-        "settling": SETTLING_S,
+        "silence": silence,
+        "settling": settling,
     }
     return [Reaped(*row) for row in sql.run(connection, SQL["reap_gone"], params)]
 
