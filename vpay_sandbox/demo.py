@@ -31,7 +31,7 @@ from vpay_sandbox.watch import Watch
 # never come to rest, and is audited then.
 SETTLE_S = 45.0
 # Without a terminal nobody sees colours, and 80 columns break the table.
-PLAIN_WIDTH = 118
+PLAIN_WIDTH = 110
 # Between two looks at what is left up.
 LOOK_EVERY_S = 1.0
 
@@ -89,7 +89,7 @@ def _run(wish: Wish, demo: _Demo | None) -> int:
     except Failure as failure:
         if str(failure):
             console.print(f"error: {failure}", markup=False, soft_wrap=True)
-        console.print(f"logs and journals: {folder}", soft_wrap=True)
+            console.print(f"logs and journals: {folder}", markup=False, soft_wrap=True)
         return 1
     return 0
 
@@ -97,7 +97,11 @@ def _run(wish: Wish, demo: _Demo | None) -> int:
 def _play(folder: Path, wish: Wish, demo: _Demo | None, console: Console) -> None:
     try:
         with _system(folder, wish, console) as system:
-            agrees = demo is None or demo.run(system, console)
+            try:
+                agrees = demo is None or demo.run(system, console)
+            except psycopg.Error:
+                system.check()  # names the server when it is gone
+                raise
             if wish.keep:
                 _stay(system, console)
             if not agrees:
@@ -136,7 +140,7 @@ class _Demo:
         console.print(f"done after {time.monotonic() - self.began:.0f} s")
         sys.stderr.flush()
         out = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
-        table.show(out, report)
+        table.show(out, report, system.folder)
         print(json.dumps(report.as_json()), flush=True)
         return report.agrees
 
@@ -144,6 +148,10 @@ class _Demo:
         shop = start_shop(system, self.orders)
         merchants = [order.merchant for order in self.orders]
         wanted = sum(merchants.count(one.merchant) for one in system.endpoints)
+        console.print(
+            f"an application confirms {len(self.orders)} payments; each one's end is told to"
+            " two endpoints …"
+        )
 
         def producing() -> bool:
             system.check()
@@ -199,17 +207,24 @@ def _stay(system: System, console: Console) -> None:
 
 
 def _how_to_look(system: System) -> str:
-    status = shlex.join(str(word) for word in [*command("vpay-tasks", "main"), "status"])
     orders = system.folder / "orders.json"
     if not orders.exists():
         plan.write_orders(orders, plan.orders(scenarios.load(), 10, 1))
+    status = command("vpay-tasks", "main")
+    # A tree that is not installed is found from its own folder only.
+    go = "" if len(status) == 1 else f"cd {_words(HOME)} && "
+    pay: list[str | Path] = [sys.executable, "-m", "vpay_sandbox.producer", "--orders", orders]
     return f"""
 Everything is still running. In another terminal:
-  export VPAY_CONFIG={system.settings}
-  cd {HOME} && {status}
-  {system.postgres.bin("psql")} {system.database_url}
+  export VPAY_CONFIG={_words(system.settings)}
+  {go}{_words(*status, "status")}
+  {_words(system.postgres.bin("psql"), system.database_url)}
   curl http://127.0.0.1:{system.metrics_port}/metrics
-  cd {HOME} && {sys.executable} -m vpay_sandbox.producer --orders {orders}    (pays these orders)
+  {go}{_words(*pay)}  # makes more payments
 Logs and journals: {system.folder}
-Ctrl-C here stops everything and removes that folder.
+Ctrl-C here stops everything.
 """
+
+
+def _words(*words: str | Path) -> str:
+    return shlex.join(str(word) for word in words)

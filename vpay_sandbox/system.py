@@ -16,7 +16,7 @@ import psycopg
 from vpay_sandbox import momo, plan
 from vpay_sandbox.merchant import Endpoint
 from vpay_sandbox.postgres import Postgres
-from vpay_sandbox.process import SandboxError, free_port, wait_until
+from vpay_sandbox.process import SandboxError, free_port, tail, wait_until
 from vpay_sandbox.program import PATIENCE_S, Program, command
 from vpay_sandbox.stub import StubProcess
 from vpay_sandbox.valkey import Valkey
@@ -89,14 +89,13 @@ class System:
         for program in self._programs:
             if program.exit_code is not None:
                 raise program.died()
-        logs = {name: self.folder / f"{name}.log" for name in self._stubs}
-        gone = [name for name, stub in self._stubs.items() if not stub.alive()]
-        if self.postgres.pid is None:
-            gone, logs = [*gone, "postgres"], {**logs, "postgres": self.postgres.log}
-        if self.valkey.pid is None:
-            gone, logs = [*gone, "valkey"], {**logs, "valkey": self.valkey.log}
-        if gone:
-            raise SandboxError(f"{gone[0]} ended by itself; its log: {logs[gone[0]]}")
+        servers = {"postgres": (self.postgres.pid, self.postgres.log)}
+        servers["valkey"] = (self.valkey.pid, self.valkey.log)
+        for name, stub in self._stubs.items():
+            servers[name] = (stub.pid if stub.alive() else None, self.folder / f"{name}.log")
+        for name, (pid, log) in servers.items():
+            if pid is None:
+                raise SandboxError(f"{name} ended by itself; the end of {log}:\n{tail(log)}")
 
     def _start(self) -> None:
         self._say("starting Postgres")
