@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import secrets
-import time
-import uuid
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
-from vpay_sandbox.httpd import Answer, Hangup, Reply, Request, Silence, json_reply
+from vpay_sandbox.httpd import Answer, Reply, Request, json_reply
 from vpay_sandbox.journal import Journal
-from vpay_sandbox.scenarios import Quiet, Scenario, Script, StatusStep, status_step, submit_step
+from vpay_sandbox.rail_book import Book, Payment, Tokens, is_uuid4, object_in, quiet
+from vpay_sandbox.rail_book import Sabotage as Sabotage  # noqa: PLC0414 re-exported
+from vpay_sandbox.scenarios import Quiet, Script
 
 TOKEN_PATH = "/collection/token/"  # noqa: S105 a path
 SUBMIT_PATH = "/collection/v1_0/requesttopay"
 HTML_REFUSAL = b"<html><head><title>Request Rejected</title></head><body>Rejected</body></html>"
-
-Sabotage = Literal["two-effects"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,43 +28,21 @@ class Credentials:
     api_key: str = "sandbox-api-key"
 
 
-@dataclass(slots=True)
-class Payment:
-    """What the rail has under one reference."""
-
-    reference: str
-    wish: dict[str, Any]
-    scenario: Scenario
-    since: float = field(default_factory=time.monotonic)
-    questions: int = 0
-    moved: bool = False
-    decided: StatusStep | None = None
-
-
 def refusal(status: int, code: str, message: str = "") -> Reply:
     return json_reply(status, {"code": code, "message": message or code.replace("_", " ").lower()})
 
 
 class MomoRail:
-    """One collection product. Every effect is journalled before the answer that tells of it."""
+    """One collection product."""
 
     def __init__(
-        self,
-        journal: Journal,
-        script: Script,
-        *,
-        credentials: Credentials | None = None,
-        token_ttl_s: float = 3600.0,
-        sabotage: Sabotage | None = None,
+        self, journal: Journal, script: Script, book: Book, credentials: Credentials, tokens: Tokens
     ) -> None:
         self._journal = journal
         self._script = script
-        self._credentials = credentials or Credentials()
-        self._token_ttl_s = token_ttl_s
-        self._sabotage = sabotage
-        self._tokens: dict[str, float] = {}
-        self._payments: dict[str, Payment] = {}
-        self._submissions: dict[str, int] = {}
+        self._book = book
+        self._credentials = credentials
+        self.tokens = tokens
 
     # The journal.
 
@@ -76,7 +51,7 @@ class MomoRail:
         fields: dict[str, Any] = {"n": request.n, "op": op, "method": request.method}
         fields |= {"path": request.path, "reference": reference}
         if op == "submit":
-            wish = _body(request) or {}
+            wish = object_in(request) or {}
             payer = wish.get("payer")
             fields |= {key: wish.get(key) for key in ("amount", "currency", "externalId")}
             fields["payer"] = payer.get("partyId") if isinstance(payer, dict) else None
@@ -85,47 +60,6 @@ class MomoRail:
     def answered(self, request: Request, status: int | None) -> None:
         op, reference = _operation(request)
         self._journal.write("answer", n=request.n, op=op, reference=reference, status=status)
-
-    def _effect(self, effect: str, payment: Payment, **more: Any) -> None:
-        wish = payment.wish
-        self._journal.write(
-            "effect",
-            effect=effect,
-            reference=payment.reference,
-            scenario=payment.scenario.name,
-            amount=wish["amount"],
-            currency=wish["currency"],
-            payer=wish["payer"]["partyId"],
-            external_id=wish.get("externalId"),
-            **more,
-        )
-
-    def close(self) -> None:
-        self._journal.close()
-
-    # Control.
-
-    def command(self, verb: str, wish: dict[str, Any]) -> dict[str, Any] | None:
-        match verb:
-            case "expire_tokens":
-                return {"expired": self.expire_tokens()}
-            case "decide":
-                step = StatusStep(status=wish["status"], reason=wish.get("reason", ""))
-                self.decide(wish["reference"], step)
-                return {}
-            case _:
-                return None
-
-    def expire_tokens(self) -> int:
-        """Every token handed out so far is refused from now on. Returns how many."""
-        count = len(self._tokens)
-        self._tokens.clear()
-        return count
-
-    def decide(self, reference: str, step: StatusStep) -> None:
-        """From now on this payment is answered so, whatever its scenario says; KeyError when the
-        rail does not have it."""
-        self._payments[reference].decided = step
 
     # The API.
 
@@ -153,16 +87,13 @@ class MomoRail:
         basic = "Basic " + base64.b64encode(pair.encode()).decode()
         if request.headers.get("authorization") != basic:
             return json_reply(401, {"error": "login_failed"})
-        if (_body(request) or {}).get("grant_type") != "client_credentials":
+        if (object_in(request) or {}).get("grant_type") != "client_credentials":
             return json_reply(400, {"error": "unsupported_grant_type"})
-        token = secrets.token_urlsafe(24)
-        self._tokens[token] = time.monotonic() + self._token_ttl_s
-        answer = {"access_token": token, "token_type": "access_token"}
-        return json_reply(200, {**answer, "expires_in": int(self._token_ttl_s)})
+        answer = {"access_token": self.tokens.issue(), "token_type": "access_token"}
+        return json_reply(200, {**answer, "expires_in": int(self.tokens.ttl_s)})
 
     def _check_bearer(self, request: Request) -> Reply | None:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme != "Bearer" or self._tokens.get(token, 0.0) <= time.monotonic():
+        if not self.tokens.accepts(request):
             message = "Unauthorized. Access token is missing, expired or invalid."
             return json_reply(401, {"statusCode": 401, "message": message})
         environment = request.headers.get("x-target-environment", "")
@@ -172,37 +103,38 @@ class MomoRail:
 
     async def _submit(self, request: Request) -> Answer:
         reference = request.headers.get("x-reference-id", "")
-        if not _is_uuid4(reference):
+        if not is_uuid4(reference):
             return refusal(400, "INVALID_REFERENCE_ID", "X-Reference-Id is missing or no UUID v4")
         refused = _refuse_body(request)
         if refused is not None:
             return refused
-        wish = _body(request)
+        wish = object_in(request)
         if wish is None or not _is_request_to_pay(wish):
             return refusal(400, "BAD_REQUEST", "amount, currency, externalId, payer are required")
         if request.headers["x-target-environment"] == "sandbox" and wish["currency"] != "EUR":
             return refusal(500, "INVALID_CURRENCY", "Currency not supported.")
-        if reference in self._payments:
+        if reference in self._book.payments:
             return refusal(409, "RESOURCE_ALREADY_EXIST", "Duplicated reference id.")
         scenario = self._script.of(wish["payer"]["partyId"])
-        nth = self._submissions.get(reference, 0)
-        self._submissions[reference] = nth + 1
-        step = submit_step(scenario, nth)
+        step = self._book.submission(reference, scenario)
         if step.recorded:
-            payment = self._payments[reference] = Payment(reference, wish, scenario)
-            self._effect("prompt", payment)
+            tells = {
+                "amount": wish["amount"],
+                "currency": wish["currency"],
+                "payer": wish["payer"]["partyId"],
+                "external_id": wish.get("externalId"),
+            }
+            self._book.record(Payment(reference, wish, scenario, tells))
         await asyncio.sleep(step.slow_ms / 1000)
         if step.answer == 202:
             return Reply(202)
         return _unusual(step.answer, step.code)
 
     async def _status(self, reference: str) -> Answer:
-        payment = self._payments.get(reference)
+        payment = self._book.payments.get(reference)
         if payment is None:
             return refusal(404, "RESOURCE_NOT_FOUND", "Requested resource was not found.")
-        step = self._step(payment)
-        if step.answer == 200 and step.status == "SUCCESSFUL" and not payment.moved:
-            self._move(payment, step)
+        step = self._book.question(payment)
         await asyncio.sleep(step.slow_ms / 1000)
         if step.answer != 200:
             return _unusual(step.answer, step.code)
@@ -211,28 +143,10 @@ class MomoRail:
             body["amount"] = step.amount
         body["status"] = step.status
         if step.status == "SUCCESSFUL":
-            # A payment keeps its number however often it is asked for.
-            body["financialTransactionId"] = str(uuid.UUID(reference).int % 10**10)
+            body["financialTransactionId"] = payment.number
         if step.status == "FAILED":
             body["reason"] = step.reason
         return json_reply(200, body)
-
-    def _step(self, payment: Payment) -> StatusStep:
-        if payment.decided is not None:
-            return payment.decided
-        age_s = time.monotonic() - payment.since
-        step = status_step(payment.scenario, payment.questions, age_s)
-        if step.for_s <= 0:
-            payment.questions += 1
-        return step
-
-    def _move(self, payment: Payment, step: StatusStep) -> None:
-        payment.moved = True
-        more = {"moved_amount": step.amount or payment.wish["amount"]}
-        self._effect("moved", payment, **more)
-        if self._sabotage == "two-effects":
-            self._sabotage = None  # once is enough to be found
-            self._effect("moved", payment, **more)
 
 
 def _operation(request: Request) -> tuple[str, str | None]:
@@ -245,14 +159,6 @@ def _operation(request: Request) -> tuple[str, str | None]:
     if path.startswith(SUBMIT_PATH + "/") and method == "GET":
         return "status", path.removeprefix(SUBMIT_PATH + "/")
     return "other", None
-
-
-def _body(request: Request) -> dict[str, Any] | None:
-    try:
-        body = request.json()
-    except ValueError:
-        return None
-    return body if isinstance(body, dict) else None
 
 
 def _refuse_body(request: Request) -> Reply | None:
@@ -271,19 +177,10 @@ def _is_request_to_pay(wish: dict[str, Any]) -> bool:
     return all(isinstance(text, str) and text for text in texts)
 
 
-def _is_uuid4(text: str) -> bool:
-    try:
-        return uuid.UUID(text).version == 4 and len(text) == 36
-    except ValueError:
-        return False
-
-
 def _unusual(answer: int | Quiet, code: str) -> Answer:
     match answer:
-        case "none":
-            return Silence()
-        case "hangup":
-            return Hangup()
+        case "none" | "hangup":
+            return quiet(answer)
         case 401:
             return json_reply(401, {"statusCode": 401, "message": "Unauthorized."})
         case status:

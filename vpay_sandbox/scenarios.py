@@ -1,4 +1,4 @@
-"""The sandbox's script as data: which payer number meets what, and how it must end.
+"""The sandbox's script as data: which payer number, or amount, meets what, and how it must end.
 
 `scenarios.toml` explains its own format; the stub rail plays it and an auditor compares with it.
 """
@@ -13,7 +13,9 @@ from typing import Any, Literal, cast, get_args
 
 BUILT_IN = Path(__file__).with_name("scenarios.toml")
 
-Word = Literal["PENDING", "SUCCESSFUL", "FAILED"]
+PushWord = Literal["PENDING", "SUCCESSFUL", "FAILED"]
+RedirectWord = Literal["INITIATED", "PENDING", "SUCCESS", "EXPIRED", "FAILED"]
+Word = PushWord | RedirectWord
 # none: the answer never comes, the connection stays open; hangup: it is closed without one.
 Quiet = Literal["none", "hangup"]
 EndState = Literal["succeeded", "failed", "unresolved"]
@@ -25,7 +27,7 @@ class ScenarioError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SubmitStep:
-    """One answer to requesttopay. `recorded`: whether the rail has the payment afterwards."""
+    """One answer to a submission. `recorded`: whether the rail has the payment afterwards."""
 
     answer: int | Quiet = 202
     code: str = ""
@@ -65,11 +67,13 @@ class Expect:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The last step of each list repeats for ever."""
+    """The last step of each list repeats for ever. A push rail's is found by its payer number,
+    a redirect rail's by its amount in whole units of the currency."""
 
     name: str
     payer: str
     expect: Expect
+    amount: int = 0
     about: str = ""
     demo: bool = False
     submit: tuple[SubmitStep, ...] = (SubmitStep(),)
@@ -78,43 +82,67 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """All scenarios of the push rail, in the file's order."""
+    """All scenarios of each rail, in the file's order; `by_name` has both rails'."""
 
     push: tuple[Scenario, ...]
     by_payer: Mapping[str, Scenario] = field(default_factory=dict)
     by_name: Mapping[str, Scenario] = field(default_factory=dict)
+    redirect: tuple[Scenario, ...] = ()
+    by_amount: Mapping[int, Scenario] = field(default_factory=dict)
 
     def of(self, payer: str) -> Scenario:
         """The scenario of a payer number; an unknown number's payment succeeds at once."""
         return self.by_payer.get(payer, UNSCRIPTED)
+
+    def of_amount(self, amount: int) -> Scenario:
+        """The scenario of an amount; with an unknown one the payer decides, on the page."""
+        return self.by_amount.get(amount, BY_HAND)
 
     def demo(self) -> tuple[Scenario, ...]:
         return tuple(scenario for scenario in self.push if scenario.demo)
 
 
 UNSCRIPTED = Scenario("unscripted", "", Expect("succeeded"))
+BY_HAND = Scenario(
+    "by_hand",
+    "",
+    Expect("unresolved"),
+    submit=(SubmitStep(answer=201),),
+    status=(StatusStep(status="INITIATED"),),
+)
 
 
 def load(path: Path | None = None) -> Script:
     """Reads a scenario file, the built-in one by default; ScenarioError when it is at fault."""
     table = tomllib.loads((path or BUILT_IN).read_text(encoding="utf-8"))
-    push = tuple(_scenario(entry) for entry in table.get("push", []))
-    names = {scenario.name: scenario for scenario in push}
+    push = tuple(_scenario(entry, "payer", 202) for entry in table.get("push", []))
+    redirect = tuple(_scenario(entry, "amount", 201) for entry in table.get("redirect", []))
+    names = {scenario.name: scenario for scenario in (*push, *redirect)}
     payers = {scenario.payer: scenario for scenario in push}
-    if len(names) != len(push) or len(payers) != len(push):
+    amounts = {scenario.amount: scenario for scenario in redirect}
+    for scenario in push:
+        _check(scenario, get_args(PushWord))
+    for scenario in redirect:
+        _check(scenario, get_args(RedirectWord))
+    if len(names) != len(push) + len(redirect) or len(payers) != len(push):
         raise ScenarioError("two scenarios have one name or one payer number")
-    return Script(push, payers, names)
+    if len(amounts) != len(redirect):
+        raise ScenarioError("two scenarios have one amount")
+    return Script(push, payers, names, redirect, amounts)
 
 
-def _scenario(entry: dict[str, Any]) -> Scenario:
+def _scenario(entry: dict[str, Any], key: Literal["payer", "amount"], accepted: int) -> Scenario:
     name = str(entry.get("name", "?"))
     try:
         expect = Expect(**entry["expect"])
-        submit = tuple(SubmitStep(**step) for step in entry.get("submit", [{}]))
+        submit = tuple(
+            SubmitStep(**{"answer": accepted, **step}) for step in entry.get("submit", [{}])
+        )
         status = tuple(StatusStep(**step) for step in entry["status"])
         scenario = Scenario(
             name=str(entry["name"]),
-            payer=str(entry["payer"]),
+            payer=str(entry[key]) if key == "payer" else "",
+            amount=int(entry[key]) if key == "amount" else 0,
             expect=expect,
             about=str(entry.get("about", "")),
             demo=bool(entry.get("demo", False)),
@@ -123,18 +151,17 @@ def _scenario(entry: dict[str, Any]) -> Scenario:
         )
     except (KeyError, TypeError) as error:
         raise ScenarioError(f"scenario {name}: {error}") from None
-    _check(scenario)
-    unknown = entry.keys() - {"name", "payer", "expect", "about", "demo", "submit", "status"}
+    unknown = entry.keys() - {"name", key, "expect", "about", "demo", "submit", "status"}
     if unknown:
         raise ScenarioError(f"scenario {name}: unknown keys {sorted(unknown)}")
     return scenario
 
 
-def _check(scenario: Scenario) -> None:
+def _check(scenario: Scenario, words: tuple[str, ...]) -> None:
     if not scenario.submit or not scenario.status:
         raise ScenarioError(f"scenario {scenario.name}: no steps")
     for step in scenario.status:
-        if step.status not in get_args(Word):
+        if step.status not in words:
             raise ScenarioError(f"scenario {scenario.name}: unknown status {step.status}")
     steps: tuple[SubmitStep | StatusStep, ...] = (*scenario.submit, *scenario.status)
     for one in steps:

@@ -58,11 +58,17 @@ def test_every_fault_of_the_contract_is_scripted(script: Script) -> None:
         "contradiction",
         "wrong_amount",
         "slow_answers",
+        "redirect_approved",
+        "redirect_expired",
+        "redirect_never_opened",
+        "redirect_failed",
+        "redirect_slow_answers",
+        "redirect_submit_500_but_recorded",
     }
 
 
 def test_a_failed_end_names_its_code_and_no_other_end_does(script: Script) -> None:
-    for scenario in script.push:
+    for scenario in script.by_name.values():
         assert bool(scenario.expect.code) == (scenario.expect.state == "failed"), scenario.name
 
 
@@ -84,12 +90,24 @@ def test_an_unknown_payer_succeeds(script: Script) -> None:
     assert script.of("237670000000").expect.state == "succeeded"
 
 
+def test_an_amount_without_a_scenario_is_left_to_the_payer(script: Script) -> None:
+    assert script.of_amount(3611).expect.code == "payer_timeout"
+    assert script.of_amount(17).status[0].status == "INITIATED"
+
+
 ENTRY = '[[push]]\nname = "a"\npayer = "1"\nexpect = {state = "succeeded"}\nstatus = [{}]\n'
+
+
+REDIRECT = ENTRY.replace("push", "redirect").replace('payer = "1"', "amount = 1")
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
+        (REDIRECT.replace("amount", "payer"), "scenario a: 'amount'"),
+        (REDIRECT.replace("{}", '{status = "SUCCESSFUL"}'), "unknown status SUCCESSFUL"),
+        (REDIRECT + REDIRECT.replace('"a"', '"b"'), "two scenarios have one amount"),
+        (ENTRY + REDIRECT, "two scenarios have one name"),
         (ENTRY.replace("status = [{}]\n", ""), "scenario a: 'status'"),
         (ENTRY.replace("[{}]", "[]"), "scenario a: no steps"),
         (ENTRY.replace("{}", '{status = "DONE"}'), "scenario a: unknown status DONE"),
