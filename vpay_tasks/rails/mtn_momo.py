@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, Self
-from urllib.parse import urlsplit
+from typing import Any, Final, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import model_validator
 
 from vpay_tasks.config import Name, Table, WindowsTable, checked
 from vpay_tasks.core import money
 from vpay_tasks.core.charge import FailureCode
-from vpay_tasks.errors import (
-    Configuration,
-    InvalidRequest,
-    Rail,
-    RailCredentials,
-    RailMismatch,
-    VpayError,
-    sanitise,
-)
-from vpay_tasks.rails.http import HttpAnswer, RailHttp
+from vpay_tasks.errors import Configuration, Rail
+from vpay_tasks.rails import reading
+from vpay_tasks.rails.bearer import BearerHttp, TokenRequest, basic
+from vpay_tasks.rails.http import HttpAnswer
 from vpay_tasks.rails.port import (
     Accepted,
     Capabilities,
@@ -40,7 +31,8 @@ from vpay_tasks.rails.port import (
     Succeeded,
     Unknown,
 )
-from vpay_tasks.rails.token import Token, TokenCache, fingerprint
+from vpay_tasks.rails.tables import Currencies, HeaderSecret, HeaderText, Url, private
+from vpay_tasks.rails.token import fingerprint
 
 CODE: Final = "mtn_momo"
 
@@ -69,46 +61,27 @@ MISCONFIGURED: Final = frozenset(
 )
 """Codes about our settings, sent with 400 or 500: no retry helps."""
 
-HeaderText = Annotated[str, Field(pattern=r"^[!-~]{1,256}$")]
-
 
 class MtnMomoTable(Table):
     """`[rails.mtn_momo]`"""
 
-    base_url: Annotated[str, Field(pattern=r"^https?://[!-~]+$", max_length=512)]
+    base_url: Url
     api_user: HeaderText
-    api_key: SecretStr
-    subscription_key: SecretStr
+    api_key: HeaderSecret
+    subscription_key: HeaderSecret
     target_environment: Name = "sandbox"
-    currencies: tuple[str, ...] = ("EUR",)
+    currencies: Currencies = ("EUR",)
     """MTN's own sandbox knows EUR only; a country's environment its own currency only."""
-    callback_url: Annotated[str, Field(pattern=r"^https?://[!-~]+$", max_length=512)] | None = None
+    callback_url: Url | None = None
     payer_message: str = ""
     payee_note: str = ""
-
-    @field_validator("api_key", "subscription_key")
-    @classmethod
-    def _fit_for_a_header(cls, value: SecretStr) -> SecretStr:
-        if not re.fullmatch(r"[!-~]{1,256}", value.get_secret_value()):
-            raise ValueError("1 to 256 printable ASCII characters without spaces")
-        return value
-
-    @field_validator("currencies")
-    @classmethod
-    def _known_currencies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        unknown = sorted(set(value) - set(money.EXPONENTS))
-        if unknown or not value:
-            raise ValueError(f"ISO 4217 codes in capitals, at least one; unknown: {unknown}")
-        return value
 
     @model_validator(mode="after")
     def _as_a_whole(self) -> Self:
         sandbox = self.target_environment == "sandbox"
         if sandbox and self.currencies != ("EUR",):
             raise ValueError('currencies: the "sandbox" environment knows EUR only')
-        host = urlsplit(self.base_url).hostname or ""
-        local = host == "localhost" or host.startswith("127.") or host == "::1"
-        if not sandbox and not local and not self.base_url.startswith("https://"):
+        if not sandbox and not private(self.base_url):
             raise ValueError("base_url: keys travel in headers, so https:// it must be")
         return self
 
@@ -136,13 +109,24 @@ class MtnMomo:
     ) -> None:
         self._table = table
         self._base = table.base_url.rstrip("/")
-        self._http = RailHttp(CODE, windows, clock=clock)
-        self._tokens = TokenCache(self._mint, clock=clock)
-        self._identity = fingerprint(
-            table.subscription_key.get_secret_value(),
-            table.api_user,
-            table.api_key.get_secret_value(),
+        user, key = table.api_user, table.api_key.get_secret_value()
+        subscription = table.subscription_key.get_secret_value()
+        self._headers = {
+            "Ocp-Apim-Subscription-Key": subscription,
+            "X-Target-Environment": table.target_environment,
+        }
+        token = TokenRequest(
+            f"{self._base}/collection/token/",
+            headers={
+                **self._headers,
+                "Authorization": basic(user, key),
+                "Content-Type": "application/json",
+            },
+            # Without a body: 411. Form-encoded: a page of HTML with 200.
+            body=b'{"grant_type":"client_credentials"}',
         )
+        identity = fingerprint(subscription, user, key)
+        self._http = BearerHttp(CODE, windows, token, identity, clock=clock)
         self.capabilities = Capabilities(
             currencies=frozenset(table.currencies),
             whole_amounts=False,
@@ -162,13 +146,17 @@ class MtnMomo:
             "payerMessage": plain(self._table.payer_message),
             "payeeNote": plain(self._table.payee_note),
         }
-        headers = {"X-Reference-Id": order.reference, "Content-Type": "application/json"}
+        headers = {
+            **self._headers,
+            "X-Reference-Id": order.reference,
+            "Content-Type": "application/json",
+        }
         if self._table.callback_url:  # an empty header is answered with a 400
             headers["X-Callback-Url"] = self._table.callback_url
         try:
-            answer = self._authorised(
+            answer = self._http.call(
                 "POST",
-                "/collection/v1_0/requesttopay",
+                f"{self._base}/collection/v1_0/requesttopay",
                 headers=headers,
                 body=json.dumps(body).encode(),
                 deadline=deadline,
@@ -178,86 +166,16 @@ class MtnMomo:
             return Unknown(error)
 
     def query_status(self, inquiry: Inquiry, *, deadline: float) -> StatusAnswer:
-        answer = self._authorised(
+        answer = self._http.call(
             "GET",
-            f"/collection/v1_0/requesttopay/{inquiry.reference}",
-            headers={},
+            f"{self._base}/collection/v1_0/requesttopay/{inquiry.reference}",
+            headers=self._headers,
             deadline=deadline,
         )
         return _of_status(answer, inquiry)
 
     def parse_callback(self, body: bytes) -> str:
-        told = HttpAnswer(200, body).json_object() or {}
-        for key in ("referenceId", "externalId"):
-            reference = told.get(key)
-            if (
-                isinstance(reference, str)
-                and 1 <= len(reference) <= 128
-                and reference.isprintable()
-            ):
-                return reference
-        raise InvalidRequest(f"{CODE}: a callback that names no reference")
-
-    def _authorised(
-        self,
-        method: str,
-        path: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        deadline: float,
-    ) -> HttpAnswer:
-        """One call with a token; a 401 mints another one and calls once more, then never."""
-        refused: str | None = None
-        for _ in range(2):
-            token = self._tokens.get(self._identity, refused=refused, deadline=deadline)
-            answer = self._http.call(
-                method,
-                f"{self._base}{path}",
-                headers={**self._key(), "Authorization": f"Bearer {token}", **headers},
-                body=body,
-                deadline=deadline,
-            )
-            if answer.status != 401:
-                break
-            refused = token
-        if answer.status in (401, 403):
-            raise RailCredentials(f"{CODE}: our credentials were refused ({answer.status})")
-        return answer
-
-    def _key(self) -> dict[str, str]:
-        return {
-            "Ocp-Apim-Subscription-Key": self._table.subscription_key.get_secret_value(),
-            "X-Target-Environment": self._table.target_environment,
-        }
-
-    def _mint(self, deadline: float) -> Token:
-        pair = f"{self._table.api_user}:{self._table.api_key.get_secret_value()}"
-        answer = self._http.call(
-            "POST",
-            f"{self._base}/collection/token/",
-            headers={
-                **self._key(),
-                "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
-                "Content-Type": "application/json",
-            },
-            # Without a body: 411. Form-encoded: a page of HTML with 200.
-            body=b'{"grant_type":"client_credentials"}',
-            deadline=deadline,
-        )
-        if answer.status in (401, 403):
-            raise RailCredentials(f"{CODE}: no token for our credentials ({answer.status})")
-        told = answer.json_object() or {}
-        value, seconds = told.get("access_token"), told.get("expires_in")
-        if (
-            answer.status != 200
-            or not isinstance(value, str)
-            or not re.fullmatch(r"[!-~]{1,8192}", value)
-            or isinstance(seconds, bool)
-            or not isinstance(seconds, int)
-        ):
-            raise Rail(f"{CODE}: an answer that is no token ({answer.status})")
-        return Token(value, float(max(0, min(seconds, 86_400))))
+        return reading.reference_in(CODE, body, ("referenceId", "externalId"))
 
 
 def plain(text: str) -> str:
@@ -277,7 +195,7 @@ def _of_submit(answer: HttpAnswer) -> SubmitAnswer:
         return Unknown(Configuration(f"{CODE}: the rail refuses our settings: {code}"))
     if answer.status == 400 and code in SUBMIT_DECLINES:
         return Declined(REASONS[code], raw)
-    return Unknown(_unexplained("submit", answer, code))
+    return Unknown(reading.unexplained(CODE, "submit", answer, code))
 
 
 def _of_status(answer: HttpAnswer, inquiry: Inquiry) -> StatusAnswer:
@@ -288,42 +206,25 @@ def _of_status(answer: HttpAnswer, inquiry: Inquiry) -> StatusAnswer:
         raise Configuration(f"{CODE}: the rail refuses our settings: {code}")
     told = answer.json_object()
     if answer.status != 200 or told is None:
-        raise _unexplained("status", answer, code)
+        raise reading.unexplained(CODE, "status", answer, code)
     word = told.get("status")
     if word not in ("PENDING", "SUCCESSFUL", "FAILED"):
-        shown = sanitise(word, 32) if isinstance(word, str) else type(word).__name__
-        raise Rail(f"{CODE}: status says {shown!r}, a word that its documents don't know")
-    _same_payment(told, inquiry)
+        raise reading.unknown_word(CODE, word)
+    reading.same_payment(
+        CODE,
+        inquiry,
+        reference=told.get("externalId"),
+        currency=told.get("currency"),
+        amount=told.get("amount"),
+    )
     match word:
         case "SUCCESSFUL":
-            return Succeeded(_txn_id(told.get("financialTransactionId")))
+            return Succeeded(reading.txn_id(told.get("financialTransactionId")))
         case "FAILED":
             reason, raw = _reason(told.get("reason"))
             return Failed(REASONS.get(reason, FailureCode.PROVIDER_ERROR), raw)
         case _:
             return Pending()
-
-
-def _same_payment(told: Mapping[str, Any], inquiry: Inquiry) -> None:
-    """Raise RailMismatch unless the answer is about our reference, amount and currency."""
-    wrong = []
-    if told.get("externalId") != inquiry.reference:
-        wrong.append("reference")
-    if told.get("currency") != inquiry.currency:
-        wrong.append("currency")
-    if not money.same(told.get("amount"), inquiry.amount, inquiry.currency):
-        wrong.append("amount")
-    if wrong:
-        raise RailMismatch(
-            f"{CODE}: the answer about {inquiry.reference} has another {' and '.join(wrong)}"
-        )
-
-
-def _txn_id(value: object) -> str | None:
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**40:
-        value = str(value)
-    text = sanitise(value, 128).strip() if isinstance(value, str) else ""
-    return text or None
 
 
 def _reason(value: object) -> tuple[str, str]:
@@ -337,8 +238,3 @@ def _reason(value: object) -> tuple[str, str]:
 
 def _error_code(answer: HttpAnswer) -> tuple[str, str]:
     return _reason(answer.json_object() or {})
-
-
-def _unexplained(what: str, answer: HttpAnswer, code: str) -> VpayError:
-    said = f" {sanitise(code, 64)}" if code else ""
-    return Rail(f"{CODE}: {what} was answered {answer.status}{said}, which settles nothing")

@@ -1,0 +1,61 @@
+"""What every adapter reads out of a rail's answers in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from vpay_tasks.core import money
+from vpay_tasks.errors import InvalidRequest, Rail, RailMismatch, sanitise
+from vpay_tasks.rails.http import HttpAnswer
+from vpay_tasks.rails.port import Inquiry
+
+NAMED_NOWHERE: Final = object()
+"""For a part of a payment that a rail's answers don't name."""
+
+
+def same_payment(
+    rail: str, inquiry: Inquiry, *, reference: object, currency: object, amount: object
+) -> None:
+    """Raise RailMismatch unless the answer is about our reference, amount and currency."""
+    wrong = []
+    if reference != inquiry.reference:
+        wrong.append("reference")
+    if currency is not NAMED_NOWHERE and currency != inquiry.currency:
+        wrong.append("currency")
+    if amount is not NAMED_NOWHERE and not money.same(amount, inquiry.amount, inquiry.currency):
+        wrong.append("amount")
+    if wrong:
+        raise RailMismatch(
+            f"{rail}: the answer about {inquiry.reference} has another {' and '.join(wrong)}"
+        )
+
+
+def txn_id(value: object) -> str | None:
+    """The rail's own number of a payment, fit for its column; None when there is none."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**40:
+        value = str(value)
+    text = sanitise(value, 128).strip() if isinstance(value, str) else ""
+    return text or None
+
+
+def reference_in(rail: str, body: bytes, keys: Sequence[str]) -> str:
+    """The first usable reference under `keys` of a callback. Raises InvalidRequest."""
+    told = HttpAnswer(200, body).json_object() or {}
+    for key in keys:
+        found = told.get(key)
+        if isinstance(found, str) and 1 <= len(found) <= 128 and found.isprintable():
+            return found
+    raise InvalidRequest(f"{rail}: a callback that names no reference")
+
+
+def unknown_word(rail: str, word: object) -> Rail:
+    """The error for a status that the rail's documents don't know."""
+    shown = sanitise(word, 32) if isinstance(word, str) else type(word).__name__
+    return Rail(f"{rail}: status says {shown!r}, a word that its documents don't know")
+
+
+def unexplained(rail: str, what: str, answer: HttpAnswer, code: str = "") -> Rail:
+    """The error for an answer that decides nothing."""
+    said = f" {sanitise(code, 64)}" if code else ""
+    return Rail(f"{rail}: {what} was answered {answer.status}{said}, which settles nothing")
