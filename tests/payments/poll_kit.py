@@ -7,9 +7,11 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from vpay_sandbox.httpd import Answer, Hangup, Reply
+from tests.rails.benches import BENCHES, nowhere
+from vpay_sandbox.httpd import Answer, Reply
 from vpay_tasks.core import kinds
 from vpay_tasks.core.charge import Charge
+from vpay_tasks.rails.port import Inquiry
 from vpay_tasks.runtime.envelope import Envelope
 from vpay_tasks.runtime.run_job import Runner
 from vpay_tasks.store.db import Database
@@ -80,33 +82,13 @@ def about(row: Row | None) -> int:
 NOT_FOUND = Reply(404, b'{"code":"RESOURCE_NOT_FOUND"}')
 
 
+def inquiry(charge: Charge) -> Inquiry:
+    """What a poll asks about `charge`."""
+    return Inquiry(
+        charge.provider_reference_id, charge.amount, charge.currency, charge.provider_ref_extra
+    )
+
+
 def replies(charge: Charge) -> dict[str, Answer]:
-    """What never is a verdict."""
-    return {
-        "hang-up": Hangup(),
-        "500": Reply(500, b'{"code":"INTERNAL_PROCESSING_ERROR"}'),
-        "503": Reply(503),
-        "429": Reply(429),
-        "403": Reply(403),
-        "302": Reply(302, headers={"Location": "/"}),
-        "404 we don't know": Reply(404, b'{"statusCode":404,"message":"Resource not found"}'),
-        "html": Reply(200, b"<html>SUCCESSFUL</html>"),
-        "not utf-8": Reply(200, b"\xff\xfe"),
-        "a list": Reply(200, b"[]"),
-        "nothing": Reply(200),
-        "deep": Reply(200, b"[" * 100_000),
-        "huge": Reply(200, b" " * (256 * 1024 + 1)),
-        "no word": told(charge, ""),
-        "lower case": told(charge, "successful"),
-        "another word": told(charge, "TIMEOUT"),
-        "a number": told(charge, "FAILED", status=1),
-        "another reference": told(charge, "SUCCESSFUL", externalId="other"),
-        "no reference": told(charge, "SUCCESSFUL", externalId=None),
-        "another amount": told(charge, "SUCCESSFUL", amount="10.01"),
-        "a hundredth": told(charge, "SUCCESSFUL", amount="1000"),
-        "a float": told(charge, "SUCCESSFUL", amount="1e1"),
-        "no amount": told(charge, "SUCCESSFUL", amount=None),
-        "another currency": told(charge, "FAILED", currency="XAF"),
-        "201": Reply(201, told(charge, "SUCCESSFUL").body),
-        "400": Reply(400, told(charge, "FAILED").body),
-    }
+    """What never is a verdict about `charge`."""
+    return nowhere(BENCHES[charge.provider_code], inquiry(charge))

@@ -21,28 +21,10 @@ from vpay_sandbox.httpd import Hangup, Reply
 from vpay_sandbox.stub_rail import StubRail
 from vpay_tasks.core import kinds
 from vpay_tasks.core.answers import Succeeded
-from vpay_tasks.core.charge import Charge, FailureCode, State
+from vpay_tasks.core.charge import Charge, State
 from vpay_tasks.payments.settlement import settle
 from vpay_tasks.store import intents
 from vpay_tasks.store.db import Database
-
-
-def test_nothing_but_a_documented_word_about_this_very_payment_moves_it(
-    database: Database, stub: StubRail, polls: Polls
-) -> None:
-    charge = make_charge(database, state=State.SUBMITTED)
-    for count, (name, reply) in enumerate(replies(charge).items(), start=1):
-        stub.script(STATUS, reply)
-        row = polls.run(charge)
-        assert row is not None, name
-        assert row.last_error is not None, name
-        assert (row.failures, row.parked) == (count, False), name
-        assert "46733123601" not in row.last_error, name
-        after = read_charge(database, charge.id)
-        assert (after.state, after.polls) == (State.SUBMITTED, count), name
-    assert events(database) == []
-    stub.script(STATUS, told(charge, "SUCCESSFUL", amount="10.00"))
-    assert polls.run(charge) is None
 
 
 def test_an_outage_slows_polling_down_and_never_speeds_it_up(
@@ -230,20 +212,6 @@ def test_a_charge_on_a_rail_that_the_settings_lost_waits_and_is_told(
     assert row.last_error is not None
     assert "[rails.gone]" in row.last_error
     assert (about(row), row.parked) == (3600, False)
-
-
-@pytest.mark.parametrize("junk", ["a\x00b", "\ud800", "\u202e\x1b[31m", "x" * 9000])
-def test_whatever_reason_a_rail_gives_the_charge_settles(
-    database: Database, stub: StubRail, polls: Polls, junk: str
-) -> None:
-    charge = make_charge(database, state=State.PENDING)
-    reason = {"code": junk, "message": f"payer 46733123601 {junk}"}
-    stub.script(STATUS, told(charge, "FAILED", reason=reason))
-    assert polls.run(charge) is None
-    assert read_charge(database, charge.id).failure_code is FailureCode.PROVIDER_ERROR
-    raw = scalar(database, "SELECT failure_raw FROM vpay.charges WHERE id = %s", charge.id)
-    assert len(raw) <= 2000
-    assert "46733123601" not in raw
 
 
 def test_no_payer_and_no_secret_is_in_any_line_or_event(
