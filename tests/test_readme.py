@@ -14,7 +14,7 @@ from cryptography.fernet import Fernet
 
 from tests.house import ROOT
 from vpay_sandbox.stub_rail import StubRail
-from vpay_tasks import config
+from vpay_tasks import config, wiring
 from vpay_tasks.core.task import REGISTRY
 from vpay_tasks.store.db import connect
 
@@ -31,8 +31,10 @@ def test_the_settings_of_the_readme_are_valid(tmp_path: Path) -> None:
     secret.write_text(Fernet.generate_key().decode())
     path = tmp_path / "vpay.toml"
     path.write_text(re.sub(r"/run/secrets/\w+", str(secret), text))
-    env = dict.fromkeys(("DB_PASSWORD", "MOMO_USER", "MOMO_KEY", "MOMO_SUBSCRIPTION"), "x")
-    assert config.read(path, env).worker.modules == ("shop_tasks",)
+    env = dict.fromkeys(re.findall(r"\$\{(\w+)\}", text), "x")
+    settings = config.read(path, env)
+    assert settings.worker.modules == ("shop_tasks",)
+    assert sorted(wiring.rails(settings)) == ["mtn_momo", "orange_money"]
     assert tomllib.loads(text)
 
 
