@@ -3,6 +3,7 @@
 Each pytest process (so each xdist worker) has a Postgres and a Valkey of its own, made on
 first use: a test that restarts or floods a server hurts no neighbour. VPAY_TEST_POSTGRES
 and VPAY_TEST_BROKER name running servers instead; the broker's database is then flushed.
+VPAY_TEST_PG chooses the major version of the embedded Postgres.
 """
 
 from __future__ import annotations
@@ -22,11 +23,18 @@ import redis
 from pydantic import SecretStr
 from pytest_postgresql.janitor import DatabaseJanitor
 
+from vpay_sandbox import versions
 from vpay_sandbox.postgres import Postgres
 from vpay_sandbox.valkey import Valkey
 from vpay_tasks.config import BrokerTable, DatabaseTable, Settings
 from vpay_tasks.store import migrate
 from vpay_tasks.store.db import Database, connect
+
+PG = int(os.environ.get("VPAY_TEST_PG", versions.WHEEL))
+"""The major version of every Postgres that a test starts."""
+
+# schema.sql is what one version's pg_dump writes, and the other versions bring none.
+collect_ignore = [] if versions.WHEEL == PG else ["schema/test_schema_dump.py"]
 
 LOOK_EVERY_S = 0.02
 
@@ -99,7 +107,7 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield outside
         return
     # Without fsync a power cut may lose data; a killed process may not, and tests only kill.
-    server = Postgres(tmp_path_factory.mktemp("postgres"), settings={"fsync": "off"})
+    server = Postgres(tmp_path_factory.mktemp("postgres"), settings={"fsync": "off"}, version=PG)
     with server:
         yield server.url()
 

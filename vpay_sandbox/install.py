@@ -105,7 +105,7 @@ def own_folder(account: Account, places: Sequence[Path] | None = None) -> Path:
 
 
 @contextlib.contextmanager
-def _turn(folder: Path) -> Iterator[None]:
+def turn(folder: Path) -> Iterator[None]:
     """One process at a time in our folder; the kernel lets go when the holder dies."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -135,7 +135,7 @@ def postgres_bin(account: Account | None, places: Sequence[Path] | None = None) 
     digest = hashlib.sha256(listing.encode()).hexdigest()[:16]
     folder = own_folder(account, places)
     copy = folder / f"postgres-{wheel.version}-{digest}"
-    with _turn(folder):
+    with turn(folder):
         if not _complete(copy, files):
             _make_copy(wheel, files, folder, copy)
     return copy / BIN
@@ -160,23 +160,30 @@ def _make_copy(
     copy: Path,
 ) -> None:
     """Builds beside and renames: a copy under its final name was whole once. Our turn is held."""
-    for left in folder.glob("part-*"):  # by one that died here
-        shutil.rmtree(left, ignore_errors=True)
-    part = Path(tempfile.mkdtemp(prefix="part-", dir=folder))
-    part.chmod(0o755)
+    beside = part(folder)
     for file in files:
-        source, target = Path(str(wheel.locate_file(file))), part / str(file)
+        source, target = Path(str(wheel.locate_file(file))), beside / str(file)
         if not target.parent.is_dir():
-            _make_folders(target.parent, part)
+            make_folders(target.parent, beside)
         shutil.copyfile(source, target)
         # Not the source's mode: a strict umask when it was installed would lock the user out.
         target.chmod(0o755 if source.stat().st_mode & stat.S_IXUSR else 0o644)
     if copy.exists():
         shutil.rmtree(copy)
-    part.rename(copy)
+    beside.rename(copy)
 
 
-def _make_folders(path: Path, top: Path) -> None:
+def part(folder: Path) -> Path:
+    """An empty folder to build a copy in, beside its final name. Our turn is held."""
+    for left in folder.glob("part-*"):  # by one that died here
+        shutil.rmtree(left, ignore_errors=True)
+    made = Path(tempfile.mkdtemp(prefix="part-", dir=folder))
+    made.chmod(0o755)
+    return made
+
+
+def make_folders(path: Path, top: Path) -> None:
+    """`path` and what is missing above it, below `top`, passable for everybody."""
     for folder in reversed([path, *path.parents]):
         if folder.is_relative_to(top) and not folder.is_dir():
             folder.mkdir()
@@ -189,7 +196,7 @@ class PrivateFolder:
 
     def __init__(self, account: Account, places: Sequence[Path] | None = None) -> None:
         home = own_folder(account, places)
-        with _turn(home):
+        with turn(home):
             _sweep(home)
             self.path = Path(tempfile.mkdtemp(prefix="data-", dir=home))
             self._lock_path = self.path.with_suffix(".lock")

@@ -1,4 +1,4 @@
-"""A real Postgres of our own, from the wheel, as root or not."""
+"""A real Postgres of our own, from the wheel or another version's package, as root or not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Literal, Self
 
-from vpay_sandbox import install
+from vpay_sandbox import install, versions
 from vpay_sandbox.process import SandboxError, end, free_port, spawn, tail, wait_until
 
 StopMode = Literal["fast", "immediate"]
@@ -35,7 +35,8 @@ class Postgres:
     `folder` gets `postgres.log` and, when the user that the server runs as can reach it, `data`;
     otherwise the data lies in a private folder (`.data`) that close() removes. Data that is
     already in `folder/data` is used again. fsync is on unless `settings` says otherwise; settings
-    are server parameters by name. A server dies with this process, even by kill -9.
+    are server parameters by name. `version` is a major one; other than the wheel's are fetched.
+    A server dies with this process, even by kill -9.
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class Postgres:
         *,
         port: int | None = None,
         settings: Mapping[str, str] = MappingProxyType({}),
+        version: int = versions.WHEEL,
     ) -> None:
         self._folder = folder.resolve()
+        self._version = version
         self._wanted_port = port
         self._settings = {**DEFAULTS, **settings}
         self._account = install.unprivileged()
@@ -81,7 +84,11 @@ class Postgres:
     def bin(self, name: str) -> Path:
         """A program of this Postgres: psql, pg_dump, pgbench…"""
         if self._bin is None:
-            self._bin = install.postgres_bin(self._account)
+            self._bin = (
+                install.postgres_bin(self._account)
+                if self._version == versions.WHEEL
+                else versions.postgres_bin(self._version, self._account)
+            )
         path = self._bin / name
         if not path.is_file():
             raise SandboxError(f"this Postgres has no program {name}")

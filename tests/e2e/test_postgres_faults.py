@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Eventually
+from tests.conftest import PG, Eventually
 from tests.e2e.conftest import STEERING, Board
 from tests.e2e.fleet import Fleet
 from vpay_sandbox.postgres import Postgres
@@ -20,7 +20,7 @@ from vpay_tasks.store.db import Database, connect
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Postgres]:
     """A Postgres of this test's own, migrated, that it may restart."""
-    with Postgres(tmp_path / "postgres") as server:
+    with Postgres(tmp_path / "postgres", version=PG) as server:
         with connect(server.url(), application="tests") as connection:
             migrate.apply(connection)
             connection.execute(STEERING.encode())
