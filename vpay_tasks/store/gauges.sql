@@ -1,31 +1,44 @@
 -- name: queues
--- Every queue that has a job, served or not: one look into an index per queue.
+-- Every queue that has a job, served or not: one look into an index per queue. Not min():
+-- by old statistics that may be planned as an aggregate over all that matches.
 WITH RECURSIVE queues AS (
     SELECT least(
-            (SELECT min(queue) FROM vpay.jobs
-                WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NULL),
-            (SELECT min(queue) FROM vpay.jobs
-                WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NOT NULL AND due),
-            (SELECT min(queue) FROM vpay.jobs
-                WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NOT NULL AND NOT due),
-            (SELECT min(queue) FROM vpay.jobs WHERE locked_at IS NOT NULL),
-            (SELECT min(queue) FROM vpay.jobs WHERE parked_at IS NOT NULL)
+            (SELECT queue FROM vpay.jobs
+                WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NULL
+                ORDER BY queue LIMIT 1),
+            (SELECT queue FROM vpay.jobs
+                WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NOT NULL AND due
+                ORDER BY queue LIMIT 1),
+            (SELECT queue FROM vpay.jobs
+                WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NOT NULL AND NOT due
+                ORDER BY queue LIMIT 1),
+            (SELECT queue FROM vpay.jobs
+                WHERE locked_at IS NOT NULL
+                ORDER BY queue LIMIT 1),
+            (SELECT queue FROM vpay.jobs
+                WHERE parked_at IS NOT NULL
+                ORDER BY queue LIMIT 1)
         ) AS queue
     UNION ALL
     SELECT least(
-            (SELECT min(queue) FROM vpay.jobs
+            (SELECT queue FROM vpay.jobs
                 WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NULL
-                    AND queue > queues.queue),
-            (SELECT min(queue) FROM vpay.jobs
+                    AND queue > queues.queue
+                ORDER BY queue LIMIT 1),
+            (SELECT queue FROM vpay.jobs
                 WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NOT NULL AND due
-                    AND queue > queues.queue),
-            (SELECT min(queue) FROM vpay.jobs
+                    AND queue > queues.queue
+                ORDER BY queue LIMIT 1),
+            (SELECT queue FROM vpay.jobs
                 WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NOT NULL AND NOT due
-                    AND queue > queues.queue),
-            (SELECT min(queue) FROM vpay.jobs
-                WHERE locked_at IS NOT NULL AND queue > queues.queue),
-            (SELECT min(queue) FROM vpay.jobs
-                WHERE parked_at IS NOT NULL AND queue > queues.queue)
+                    AND queue > queues.queue
+                ORDER BY queue LIMIT 1),
+            (SELECT queue FROM vpay.jobs
+                WHERE locked_at IS NOT NULL AND queue > queues.queue
+                ORDER BY queue LIMIT 1),
+            (SELECT queue FROM vpay.jobs
+                WHERE parked_at IS NOT NULL AND queue > queues.queue
+                ORDER BY queue LIMIT 1)
         )
     FROM queues
     WHERE queues.queue IS NOT NULL
@@ -37,7 +50,8 @@ WHERE queue IS NOT NULL
 -- name: jobs_by_state
 -- Each part reads at most :cap rows of a queue through a partial index: with a million rows
 -- waiting an exact count by kind would read them all, at every look. `capped` says that a
--- part was full, so that its figures are lower bounds.
+-- part was full, so that its figures are lower bounds. The order is that of the part's
+-- index: without one the planner may read all that matches before the first row comes.
 -- Broker losses are claims that never started, without the one that is under way.
 WITH parts AS (
     SELECT queues.queue, priorities.part, rows.state, rows.kind, rows.reason, rows.unstarted
@@ -49,6 +63,7 @@ WITH parts AS (
         FROM vpay.jobs
         WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NULL
             AND queue = queues.queue AND priority = priorities.priority AND run_at <= now()
+        ORDER BY run_at
         LIMIT %(cap)s::bigint
     ) AS rows
     UNION ALL
@@ -61,6 +76,7 @@ WITH parts AS (
         FROM vpay.jobs
         WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NULL
             AND queue = queues.queue AND priority = priorities.priority AND run_at > now()
+        ORDER BY run_at
         LIMIT %(cap)s::bigint
     ) AS rows
     UNION ALL
@@ -72,6 +88,7 @@ WITH parts AS (
         FROM vpay.jobs
         WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NOT NULL AND due
             AND queue = queues.queue
+        ORDER BY lane, run_at
         LIMIT %(cap)s::bigint
     ) AS rows
     UNION ALL
@@ -82,6 +99,7 @@ WITH parts AS (
         FROM vpay.jobs
         WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NOT NULL AND NOT due
             AND queue = queues.queue AND run_at <= now()
+        ORDER BY run_at
         LIMIT %(cap)s::bigint
     ) AS rows
     UNION ALL
@@ -92,6 +110,7 @@ WITH parts AS (
         FROM vpay.jobs
         WHERE locked_at IS NULL AND parked_at IS NULL AND lane IS NOT NULL AND NOT due
             AND queue = queues.queue AND run_at > now()
+        ORDER BY run_at
         LIMIT %(cap)s::bigint
     ) AS rows
     UNION ALL
@@ -103,6 +122,7 @@ WITH parts AS (
             claims - starts - CASE WHEN started_at IS NULL THEN 1 ELSE 0 END AS unstarted
         FROM vpay.jobs
         WHERE locked_at IS NOT NULL AND queue = queues.queue
+        ORDER BY lane
         LIMIT %(cap)s::bigint
     ) AS rows
     UNION ALL
@@ -112,6 +132,7 @@ WITH parts AS (
         SELECT 'parked' AS state, kind, dead_reason AS reason, claims - starts AS unstarted
         FROM vpay.jobs
         WHERE parked_at IS NOT NULL AND queue = queues.queue
+        ORDER BY parked_at
         LIMIT %(cap)s::bigint
     ) AS rows
 ),

@@ -111,7 +111,7 @@ WHERE id IN (
     WHERE parked_at IS NOT NULL
         AND dead_reason = 'unknown_kind'
         AND kind = ANY(%(kinds)s::text[])
-    ORDER BY id
+    ORDER BY queue, parked_at
     LIMIT 500
     FOR UPDATE SKIP LOCKED
 )

@@ -1,0 +1,192 @@
+"""A database with a million jobs and a million events in every shape that hurts, and what
+Postgres did for a statement there."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from psycopg import sql as composed
+
+from tests.schema.test_statements_prepare import PARAMETER, numbered
+from vpay_tasks.store import sql
+from vpay_tasks.store.db import Connection
+
+QUEUES: Final = ["plain", "saturated", "waiting", "lanes", "paused"]
+
+SMALL: Final = {"workers"}
+"""A row per process: reading all of it is reading a page."""
+
+LEASED: Final = "'{}', gen_random_uuid(), now(), now()"
+LOAD: Final = (
+    # A backlog of a million rows, of which 2,000 are due.
+    "INSERT INTO vpay.jobs (queue, kind, priority, run_at, payload, dedupe_key)"
+    " SELECT 'plain', 'k', i % 4, now() + (i - 2000) * interval '1 s', '{}', 'k' || i"
+    " FROM generate_series(1, 1000000) AS i",
+    # A lane of 100,000 rows that is full, first in the walk; ten free lanes behind it.
+    "INSERT INTO vpay.jobs (queue, kind, run_at, payload, lane, due)"
+    " SELECT queue, 'k', now() - i * interval '1 ms', '{}', 'a', true"
+    " FROM unnest(ARRAY['saturated', 'paused']) AS queue, generate_series(1, 100000) AS i",
+    "INSERT INTO vpay.jobs (queue, kind, run_at, payload, lane, due)"
+    " SELECT queue, 'k', now() - interval '1 s', '{}', 'b' || i, true"
+    " FROM unnest(ARRAY['saturated', 'paused']) AS queue, generate_series(1, 10) AS i",
+    "INSERT INTO vpay.jobs (queue, kind, payload, lease, locked_at, lease_until, locked_by, lane)"
+    f" SELECT 'saturated', 'k', {LEASED} + interval '1 h', 'd', 'a' FROM generate_series(1, 4)",
+    "INSERT INTO vpay.lanes (queue, lane, paused) VALUES ('paused', 'a', true)",
+    # 100,000 lanes that wait on a ladder, and twenty that have come due.
+    "INSERT INTO vpay.jobs (queue, kind, run_at, payload, lane)"
+    " SELECT 'waiting', 'k', now() + i * interval '1 h', '{}', 'l' || i"
+    " FROM generate_series(1, 100000) AS i",
+    "INSERT INTO vpay.jobs (queue, kind, run_at, payload, lane)"
+    " SELECT 'waiting', 'k', now() - i * interval '1 ms', '{}', 'x' || i"
+    " FROM generate_series(1, 20) AS i",
+    # 10,000 lanes due at once, each with an exception to the cap.
+    "INSERT INTO vpay.jobs (queue, kind, run_at, payload, lane, due)"
+    " SELECT 'lanes', 'k', now() - i * interval '1 ms', '{}', 'l' || (i % 10000), true"
+    " FROM generate_series(1, 30000) AS i",
+    "INSERT INTO vpay.lanes (queue, lane, cap)"
+    " SELECT 'lanes', 'l' || i, 1 FROM generate_series(0, 9999) AS i",
+    # What runs: 200 rows of live workers, 20 past their lease of one that is gone.
+    "INSERT INTO vpay.jobs (queue, kind, payload, lease, locked_at, lease_until, started_at,"
+    " locked_by)"
+    f" SELECT 'running', 'k', {LEASED} + interval '1 h', now(), 'w_' || i % 4"
+    " FROM generate_series(1, 200) AS i",
+    "INSERT INTO vpay.jobs (queue, kind, payload, lease, locked_at, lease_until, started_at,"
+    " locked_by)"
+    f" SELECT 'gone', 'k', {LEASED} - interval '1 s', now(), 'w_gone' FROM generate_series(1, 20)",
+    "INSERT INTO vpay.jobs (queue, kind, payload, parked_at, dead_reason)"
+    " SELECT 'plain', 'other', '{}', now(), 'by_task' FROM generate_series(1, 100)",
+    "INSERT INTO vpay.workers (id, host, pid, queues, threads, seen_at)"
+    " SELECT 'w_' || i, 'h', 1, ARRAY['plain', 'saturated', 'waiting', 'lanes', 'paused'], 8,"
+    " now() + interval '1 h' FROM generate_series(0, 3) AS i",
+    "INSERT INTO vpay.workers (id, host, pid, queues, threads, holds_lock, seen_at)"
+    " VALUES ('w_gone', 'h', 1, ARRAY['gone'], 8, true, now() - interval '1 h')",
+    # A million events: all fanned out but the last fifty; deliveries of 100,000.
+    "INSERT INTO vpay.events (id, merchant_id, type, object_id, livemode, body, fanout_state,"
+    " list_seq)"
+    " SELECT 'ev' || i, 'm', 'payment_intent.succeeded', 'o', false, '{}',"
+    " CASE WHEN i <= 1000000 THEN 'done' ELSE 'pending' END,"
+    " CASE WHEN i <= 1000000 THEN i END FROM generate_series(1, 1000050) AS i",
+    "SELECT setval('vpay.event_list_seq', 1000000)",
+    "INSERT INTO vpay.webhook_deliveries (id, event_id, merchant_id, endpoint_id)"
+    " SELECT 'd' || i, 'ev' || i, 'm', 'e' FROM generate_series(1, 100000) AS i",
+)
+
+
+def load(connection: Connection) -> None:
+    """Fill it, with the statistics of an almost empty table: those that a queue has when a
+    burst comes, until autovacuum looks again."""
+    connection.execute("SET statement_timeout = 0")
+    for table in ("jobs", "events", "webhook_deliveries"):
+        connection.execute(f"ALTER TABLE vpay.{table} SET (autovacuum_enabled = off)".encode())
+    connection.execute(
+        "INSERT INTO vpay.jobs (queue, kind, payload)"
+        " SELECT 'default', 'k', '{}' FROM generate_series(1, 100)"
+    )
+    connection.execute("ANALYZE vpay.jobs, vpay.events, vpay.webhook_deliveries")
+    for statement in LOAD:
+        connection.execute(statement.encode())
+
+
+def leased(connection: Connection, rows: int) -> dict[str, Any]:
+    """Ids and tokens of running rows, as start, renew and settle take them."""
+    found = connection.execute(
+        "SELECT id, lease FROM vpay.jobs WHERE queue = 'running' ORDER BY id LIMIT %s", (rows,)
+    ).fetchall()
+    return {"ids": [id_ for id_, _ in found], "leases": [str(lease) for _, lease in found]}
+
+
+def claiming(queue: str, *, batch: int = 1) -> dict[str, Any]:
+    """What one claim is asked with."""
+    return {
+        "queue": queue,
+        "dispatcher": "d",
+        "claim_lease": 30.0,
+        "window": 1.25,
+        "kinds": ["k"],
+        "batches": [batch],
+        "batch_max": batch,
+        "lane_cap": 1,
+        "lanes_max": 200,
+        "lanes_first": False,
+        "laned": True,
+        "cursor": "",
+    }
+
+
+def some_uuid() -> str:
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one execution did, from EXPLAIN (ANALYZE, BUFFERS)."""
+
+    nodes: tuple[Mapping[str, Any], ...]
+
+    @property
+    def buffers(self) -> int:
+        """Pages looked at, in all."""
+        root = self.nodes[0]
+        return int(root["Shared Hit Blocks"] + root["Shared Read Blocks"])
+
+    @property
+    def read_whole(self) -> list[str]:
+        """Tables of ours that are read from end to end, or would have been."""
+        return [
+            node["Relation Name"]
+            for node in self.nodes
+            if node["Node Type"] == "Seq Scan"
+            and node["Relation Name"] not in SMALL
+            and not node["Relation Name"].startswith("pg_")
+        ]
+
+    @property
+    def sorted_rows(self) -> int:
+        """Rows of the largest sort."""
+        sorts = [n for n in self.nodes if n["Node Type"] in {"Sort", "Incremental Sort"}]
+        return max((int(n["Actual Rows"] * n["Actual Loops"]) for n in sorts), default=0)
+
+    @property
+    def thrown_away(self) -> int:
+        """Rows of tables that were read and then dropped by a filter."""
+        return sum(
+            int(node.get(what, 0) * node["Actual Loops"])
+            for node in self.nodes
+            if node.get("Relation Name", "workers") not in SMALL
+            for what in ("Rows Removed by Filter", "Rows Removed by Index Recheck")
+        )
+
+    @property
+    def fetched(self) -> int:
+        """The most rows that one scan of a table or index gave."""
+        scans = [n for n in self.nodes if "Relation Name" in n or "Index Name" in n]
+        return max((int(n["Actual Rows"] * n["Actual Loops"]) for n in scans), default=0)
+
+
+def explain(
+    connection: Connection, statement: sql.Statement, params: Mapping[str, Any], *, cache: str
+) -> Plan:
+    """Execute, look, roll back. `cache` is a plan_cache_mode: a statement that psycopg has
+    prepared (at its sixth execution) runs under a generic plan sooner or later."""
+    names = list(dict.fromkeys(PARAMETER.findall(statement.text)))
+    given = composed.SQL(", ").join(composed.Literal(params[name]) for name in names)
+    call = composed.SQL("({})").format(given) if names else composed.SQL("")
+    connection.execute("BEGIN")
+    try:
+        connection.execute(f"SET LOCAL plan_cache_mode = {cache}".encode())
+        connection.execute(f"PREPARE probe AS {numbered(statement.text)}".encode())
+        asked = composed.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE probe") + call
+        ((found,),) = connection.execute(asked).fetchall()
+    finally:
+        connection.execute("ROLLBACK")
+        connection.execute("DEALLOCATE ALL")
+    return Plan(tuple(_walk(found[0]["Plan"])))
+
+
+def _walk(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from _walk(child)

@@ -1,0 +1,166 @@
+"""What the hot statements read, with a million rows and with the statistics that a queue has
+at its worst. Bounds are pages looked at: times depend on the machine, these don't."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.store.plans import (
+    QUEUES,
+    Plan,
+    claiming,
+    explain,
+    leased,
+    load,
+    some_uuid,
+)
+from vpay_tasks.store import claims, deliveries, events, gauges, jobs, leases, settles, sql
+from vpay_tasks.store.db import Connection, connect
+
+pytestmark = pytest.mark.more(seconds=5)
+
+MODES = ("force_custom_plan", "force_generic_plan")
+VERBS = ["finish", "retry", "again", "park"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One statement with its parameters, and the most it may read, sort and throw away.
+    `rows` is how many leased rows it is given."""
+
+    statement: sql.Statement
+    params: dict[str, Any] = field(default_factory=dict)
+    buffers: int = 0
+    sorts: int = 0
+    thrown_away: int = 0
+    fetched: int = 500
+    rows: int = 0
+
+
+NUDGE = {"dedupe_key": "k500000", "floor": 0.0}
+REAP = {"max_crashes": 5, "protected": ["p"]}
+GONE = {**REAP, "silence": 1.2, "settling": 0.0}
+RUN = {"run": some_uuid(), "worker": "w", "run_lease": 30.0, "known": ["k"]}
+ENDINGS = {
+    "verbs": VERBS * 25,
+    "delays": [1.0] * 100,
+    "errors": ["e"] * 100,
+    "reasons": ["by_task"] * 100,
+}
+JOB = {"kind": "k", "payload": "{}", "priority": 1, "delay": 0.0}
+FAN_OUT = {
+    "event_ids": [f"ev{n}" for n in range(1_000_001, 1_000_051)],
+    "for_events": [f"ev{n}" for n in range(1_000_001, 1_000_051)],
+    "endpoint_ids": ["e"] * 50,
+    "delivery_ids": [f"new{n}" for n in range(50)],
+    "queue": "webhooks",
+    "kind": "deliver_webhook",
+    "priority": 2,
+    "key_prefix": "webhook:",
+}
+CASES = {
+    "due_queues": Case(claims.SQL["due_queues"], {"queues": [*QUEUES, "empty"]}, 150),
+    "stage": Case(claims.SQL["stage"], {"queue": "waiting"}, 400),
+    # 28 rows (7 threads of each process), each leaving one index and entering another.
+    "claim, a backlog of a million": Case(claims.SQL["claim"], claiming("plain"), 800, 28),
+    "claim, batches": Case(claims.SQL["claim"], claiming("plain", batch=64), 12_000, 500),
+    "claim, a saturated lane first": Case(claims.SQL["claim"], claiming("saturated"), 400, 28),
+    "claim, a paused lane first": Case(claims.SQL["claim"], claiming("paused"), 400, 28),
+    "claim, 100,000 waiting lanes": Case(claims.SQL["claim"], claiming("waiting"), 50, 1),
+    "claim, 10,000 due lanes": Case(claims.SQL["claim"], claiming("lanes"), 1_100, 28),
+    "claim, an empty queue": Case(claims.SQL["claim"], claiming("empty"), 10, 1),
+    "start": Case(jobs.SQL["start"], RUN, 2_000, 100, rows=100),
+    "release": Case(jobs.SQL["release"], {}, 3_000, 100, rows=100),
+    "settle": Case(settles.SQL["settle"], ENDINGS, 3_000, 100, rows=100),
+    "renew": Case(leases.SQL["renew"], {"run_lease": 30.0}, 2_000, 100, rows=100),
+    "still_held": Case(leases.SQL["still_held"], {}, 600, rows=100),
+    # The leased rows are looked through, and nothing but those.
+    "reap_expired": Case(leases.SQL["reap_expired"], REAP, 500, thrown_away=204),
+    "reap_gone": Case(leases.SQL["reap_gone"], GONE, 500, thrown_away=204),
+    "pull_forward": Case(jobs.SQL["pull_forward"], NUDGE, 40),
+    "enqueue": Case(
+        jobs.SQL["enqueue"], {**JOB, "queue": "plain", "dedupe_key": "new", "lane": "l"}, 40
+    ),
+    "enqueue, a key that is there": Case(
+        jobs.SQL["enqueue"], {**JOB, "queue": "plain", "dedupe_key": "k5", "lane": None}, 15
+    ),
+    # The other parked rows are looked through.
+    "adopt_unknown": Case(jobs.SQL["adopt_unknown"], {"kinds": ["k"]}, 60, thrown_away=100),
+    "fan-out page": Case(events.SQL["page"], {"page": 50}, 150),
+    "fan-out flip": Case(events.SQL["flip"], FAN_OUT, 2_500, 50),
+    "deliveries read": Case(deliveries.SQL["read"], {"delivery_id": "d50000"}, 15),
+    "gauges: queues": Case(gauges.SQL["queues"], {}, 300),
+    "gauges: jobs_by_state": Case(
+        gauges.SQL["jobs_by_state"], {"queues": QUEUES, "cap": 100}, 800, 1_500, fetched=400
+    ),
+    # One step per lane that is due, up to 10,000.
+    "gauges: queue_ages": Case(
+        gauges.SQL["queue_ages"], {"queues": QUEUES}, 60_000, 10_100, fetched=10_100
+    ),
+    "gauges: parked_jobs": Case(gauges.SQL["parked_jobs"], {"queues": QUEUES, "limit": 20}, 30, 20),
+}
+
+
+@pytest.fixture(scope="module", params=["fresh", "stale"])
+def big(
+    request: pytest.FixtureRequest, clone: Callable[[], AbstractContextManager[str]]
+) -> Iterator[Connection]:
+    """The loaded database, analysed afterwards or not."""
+    with clone() as url, connect(url, application="tests") as connection:
+        connection.prepare_threshold = None
+        load(connection)
+        if request.param == "fresh":
+            connection.execute("VACUUM (ANALYZE) vpay.jobs, vpay.events, vpay.webhook_deliveries")
+        yield connection
+
+
+def plans(connection: Connection, case: Case) -> Iterator[Plan]:
+    given = leased(connection, case.rows) if case.rows else {}
+    for mode in MODES:
+        yield explain(connection, case.statement, {**given, **case.params}, cache=mode)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_hot_statement_reads_what_it_needs_among_a_million_rows(
+    big: Connection, name: str
+) -> None:
+    case = CASES[name]
+    for plan in plans(big, case):
+        assert plan.read_whole == []
+        assert plan.buffers <= case.buffers
+        assert plan.sorted_rows <= case.sorts
+        assert plan.thrown_away <= case.thrown_away
+        assert plan.fetched <= case.fetched
+
+
+def test_a_saturated_lane_first_in_the_walk_keeps_nobody_from_their_turn(big: Connection) -> None:
+    big.execute("BEGIN")
+    try:
+        (due,) = claims.due_queues(big, ["saturated"])
+        claim = claims.claim(
+            big,
+            due,
+            dispatcher="d",
+            claim_lease=30.0,
+            window=1.25,
+            batches={},
+            lanes_first=True,
+            cursor="",
+        )
+        ids = [id_ for message in claim.messages for id_ in message.ids]
+        rows = big.execute("SELECT lane FROM vpay.jobs WHERE id = ANY(%s)", (ids,)).fetchall()
+    finally:
+        big.execute("ROLLBACK")
+    assert sorted(lane for (lane,) in rows) == sorted(f"b{n}" for n in range(1, 11))
+
+
+def test_while_nobody_is_gone_no_job_is_looked_at(big: Connection) -> None:
+    nobody = Case(leases.SQL["reap_gone"], {**GONE, "settling": 3_600.0})
+    for plan in plans(big, nobody):
+        assert plan.fetched == 0
+        assert plan.buffers <= 20
