@@ -45,7 +45,7 @@ def dispatch(argv: Sequence[str] | None = None) -> int:
 
 
 def _migrate(_: argparse.Namespace) -> int:
-    url = config.load().database.url.get_secret_value()
+    url = config.load().database.address
     with connect(url, application="vpay-tasks migrate") as connection:
         applied = migrate.apply(connection)
     for migration in applied:
@@ -58,7 +58,7 @@ def _migrate(_: argparse.Namespace) -> int:
 
 def _status(arguments: argparse.Namespace) -> int:
     settings = config.load()
-    url = settings.database.url.get_secret_value()
+    url = settings.database.address
     with connect(url, application="vpay-tasks status") as connection:
         migrate.require_current(connection)
         at = clock.now(connection)

@@ -59,6 +59,13 @@ def _address(value: SecretStr, schemes: tuple[str, ...]) -> SecretStr:
     return value
 
 
+class Pooled(str):
+    """The URL of a transaction pooler: what is behind it changes with every transaction, so
+    whoever connects to it must ask nothing of a session."""
+
+    __slots__ = ()
+
+
 class DatabaseTable(Table):
     url: SecretStr = SecretStr("postgresql:///vpay")
 
@@ -70,7 +77,14 @@ class DatabaseTable(Table):
     pool: Annotated[int, Field(ge=1, le=200)] = 12
     """Connections per process for handlers. Below the threads, handlers wait for each other."""
     pulse: Literal["lock", "lease"] = "lock"
-    """`lease` behind a transaction pooler: no session lock, only leases tell the dead."""
+    """`lease` behind a transaction pooler: no session lock, no listening, nothing asked of a
+    session when it begins; only leases tell the dead."""
+
+    @property
+    def address(self) -> str:
+        """The URL as connections are made with it."""
+        url = self.url.get_secret_value()
+        return Pooled(url) if self.pulse == "lease" else url
 
 
 class BrokerTable(Table):

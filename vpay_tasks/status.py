@@ -47,6 +47,7 @@ def as_json(seen: Gauges, at: datetime, settings: Settings) -> dict[str, Any]:
     """The same facts as `as_text`. Keys are only ever added; durations are seconds."""
     return {
         "at": at.isoformat(timespec="seconds"),
+        "path": "pooled" if _pooled(settings) else "fast",
         "attention": list(attention(seen, settings)),
         "counted_up_to": gauges.CAP,
         "jobs_estimate": seen.jobs_estimate,
@@ -103,7 +104,7 @@ def as_json(seen: Gauges, at: datetime, settings: Settings) -> dict[str, Any]:
 def as_text(seen: Gauges, at: datetime, settings: Settings) -> str:
     """Several aligned tables; only what is there is shown."""
     blocks = [
-        f"Status at {at:%Y-%m-%d %H:%M:%S} UTC",
+        f"Status at {at:%Y-%m-%d %H:%M:%S} UTC\n{_path_text(settings)}",
         _queues_text(seen),
         _workers_text(seen.workers),
         _counters_text(seen),
@@ -128,6 +129,21 @@ def attention(seen: Gauges, settings: Settings) -> Iterator[str]:
     if parked:
         more = "at least " if any(c.capped for c in seen.counts if c.state == "parked") else ""
         yield f"{more}{_jobs(parked)} parked and will not run until somebody acts.".capitalize()
+    if _pooled(settings) and seen.unset:
+        names = ", ".join(seen.unset)
+        yield f"The role lacks what a pooled session needs ({names}): ALTER ROLE, see the README."
+    if _pooled(settings) and any(worker.alive and worker.holds_lock for worker in seen.workers):
+        yield 'A worker holds a session lock although database.pulse = "lease": restart it.'
+
+
+def _pooled(settings: Settings) -> bool:
+    return settings.database.pulse == "lease"
+
+
+def _path_text(settings: Settings) -> str:
+    if _pooled(settings):
+        return "Path to Postgres: pooled (leases tell the dead; work is found by polling)"
+    return "Path to Postgres: fast (session locks tell the dead; work is notified)"
 
 
 def _queues_text(seen: Gauges) -> str:

@@ -30,7 +30,7 @@ BUILT_IN = (poll_charge, deliver_webhook, fan_out_events)
 
 def database(settings: Settings, *, application: str = "vpay") -> Database:
     """The database of an application or a worker: pool, units of work, hints."""
-    url = settings.database.url.get_secret_value()
+    url = settings.database.address
     return Database(
         url,
         size=settings.database.pool,

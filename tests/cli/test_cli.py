@@ -128,6 +128,7 @@ def test_an_idle_system_has_a_calm_status(run: Commands, dsn: str) -> None:
     done = run("status", database=dsn)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[1:] == [
+        "Path to Postgres: fast (session locks tell the dead; work is notified)",
         "",
         "No jobs.",
         "",
@@ -136,6 +137,7 @@ def test_an_idle_system_has_a_calm_status(run: Commands, dsn: str) -> None:
     seen = json.loads(run("status", "--json", database=dsn).stdout)
     assert list(seen) == [
         "at",
+        "path",
         "attention",
         "counted_up_to",
         "jobs_estimate",

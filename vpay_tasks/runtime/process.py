@@ -43,7 +43,7 @@ class WorkerProcess(dramatiq.Middleware):
         self._running = Running()
         self._broker: CarryingBroker | None = None
         self._runner: Runner | None = None
-        self._url = settings.database.url.get_secret_value()
+        self._url = settings.database.address
         self._id = f"w_{secrets.token_hex(8)}"
 
     def run(self, number: int) -> None:

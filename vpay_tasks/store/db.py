@@ -18,7 +18,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from vpay_tasks.config import KeysTable, WindowsTable
+from vpay_tasks.config import KeysTable, Pooled, WindowsTable
 from vpay_tasks.errors import Internal, Severity, Storage, describe
 from vpay_tasks.store import sql
 from vpay_tasks.telemetry import say
@@ -69,11 +69,7 @@ def connect(
     """One dedicated autocommit connection; timeouts in seconds. Raises Storage."""
     try:
         return Connection.connect(
-            url,
-            autocommit=True,
-            application_name=application,
-            options=_options(lock_timeout, statement_timeout),
-            **CONNECT_OPTIONS,
+            url, **_arguments(url, application, lock_timeout, statement_timeout)
         )
     except psycopg.Error as error:
         raise Storage(_reachability(error)) from None
@@ -158,12 +154,7 @@ class Database:
                 self._pool = ConnectionPool(
                     self.url,
                     connection_class=Connection,
-                    kwargs={
-                        "autocommit": True,
-                        "application_name": self.application,
-                        "options": _options(15.0, 60.0),
-                        **CONNECT_OPTIONS,
-                    },
+                    kwargs=_arguments(self.url, self.application, 15.0, 60.0),
                     min_size=0,
                     max_size=self._size,
                     max_idle=60,
@@ -242,11 +233,19 @@ def _still_there(connection: Connection) -> None:
         raise psycopg.OperationalError("the server closed this idle connection")
 
 
-def _options(lock_timeout: float, statement_timeout: float) -> str:
-    return (
+def _arguments(
+    url: str, application: str, lock_timeout: float, statement_timeout: float
+) -> dict[str, Any]:
+    arguments = {"autocommit": True, "application_name": application, **CONNECT_OPTIONS}
+    if isinstance(url, Pooled):
+        # The next statement may run in another session: one that knows no statement prepared
+        # here. And a pooler refuses a client that asks for options; the role has them instead.
+        return {**arguments, "prepare_threshold": None}
+    options = (
         f"{SESSION_OPTIONS} -c lock_timeout={int(lock_timeout * 1000)}ms"
         f" -c statement_timeout={int(statement_timeout * 1000)}ms"
     )
+    return {**arguments, "options": options}
 
 
 def _reachability(error: psycopg.Error) -> str:

@@ -88,6 +88,8 @@ class Gauges:
         """The sum of the counters of all workers that still have a row."""
         total: Counter[str] = Counter()
         for worker in self.workers:
+    unset: tuple[str, ...] = ()
+    """Settings that our sessions rely on and this one has not, by name."""
             total.update(worker.counters)
         return total
 
@@ -109,6 +111,7 @@ def look(connection: sql.Connection, *, parked: int = 20) -> Gauges:
 
 def queues(connection: sql.Connection) -> list[str]:
     """Every queue that has a job, also one that nobody serves."""
+        unset=tuple(unset(connection)),
     return [name for (name,) in sql.run(connection, SQL["queues"])]
 
 
@@ -142,6 +145,11 @@ def worker_stats(connection: sql.Connection) -> list[WorkerStats]:
     return [
         WorkerStats(
             id=row[0],
+def unset(connection: sql.Connection) -> list[str]:
+    """Limits that this session has not, `jit` if it has it."""
+    return [name for (name,) in sql.run(connection, SQL["unset"])]
+
+
             host=row[1],
             pid=row[2],
             queues=tuple(row[3]),

@@ -253,3 +253,12 @@ SELECT id, host, pid, queues, threads, draining, holds_lock,
 FROM vpay.workers
 ORDER BY seen_at DESC, id
 LIMIT %(limit)s::bigint
+
+-- name: unset
+-- What our sessions ask for when they begin, or behind a transaction pooler the role has.
+SELECT name
+FROM pg_catalog.pg_settings
+WHERE (name IN ('idle_in_transaction_session_timeout', 'lock_timeout', 'statement_timeout')
+        AND setting = '0')
+    OR (name = 'jit' AND setting = 'on')
+ORDER BY name

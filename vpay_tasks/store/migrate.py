@@ -67,32 +67,35 @@ def pending(connection: Connection) -> list[Migration]:
 
 
 def apply(connection: Connection) -> list[Migration]:
-    """Run what is pending, each file in a transaction of its own, under one lock."""
+    """Run what is pending, each file in a transaction of its own. The lock is each
+    transaction's, too, so that this works through a transaction pooler; of two that migrate
+    at once either may run the next file."""
+    done: list[Migration] = []
     try:
-        # Building an index takes what it takes; waiting for a lock would make all others wait.
-        connection.execute("SET statement_timeout = 0")
-        connection.execute("SET lock_timeout = '10s'")
-        connection.execute("SELECT pg_advisory_lock(86, hashtext(%s))", (LOCK_NAME,))
-        try:
-            _create_record(connection)
-            todo = pending(connection)
-            for migration in todo:
-                with connection.transaction():
-                    connection.execute(migration.text.encode())
-                    connection.execute(
-                        "INSERT INTO vpay.migrations (number, name, sha256)"
-                        " VALUES (%(number)s, %(name)s, %(sha256)s)",
-                        {
-                            "number": migration.number,
-                            "name": migration.name,
-                            "sha256": migration.digest,
-                        },
-                    )
-            return todo
-        finally:
-            connection.execute("SELECT pg_advisory_unlock(86, hashtext(%s))", (LOCK_NAME,))
+        while migration := _apply_next(connection):
+            done.append(migration)
     except psycopg.Error as error:
         raise sql.classified(error, "migrate") from error
+    return done
+
+
+def _apply_next(connection: Connection) -> Migration | None:
+    with connection.transaction():
+        # Building an index takes what it takes; waiting for a lock would make all others wait.
+        connection.execute("SET LOCAL statement_timeout = 0")
+        connection.execute("SET LOCAL lock_timeout = '10s'")
+        connection.execute("SELECT pg_advisory_xact_lock(86, hashtext(%s))", (LOCK_NAME,))
+        _create_record(connection)
+        todo = pending(connection)
+        if not todo:
+            return None
+        connection.execute(todo[0].text.encode())
+        connection.execute(
+            "INSERT INTO vpay.migrations (number, name, sha256)"
+            " VALUES (%(number)s, %(name)s, %(sha256)s)",
+            {"number": todo[0].number, "name": todo[0].name, "sha256": todo[0].digest},
+        )
+        return todo[0]
 
 
 def require_current(connection: Connection) -> None:
