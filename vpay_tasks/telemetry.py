@@ -26,6 +26,7 @@ COUNTERS: Final = {
     "jobs_parked": "Jobs settled as dead letters.",
     "job_failures": "Jobs that ended by an error.",
     "alerts": "Log lines with alert = true.",
+    "pages": "Those of them that wake a person: level critical.",
     "settles_lost": "Settles that matched no row: the lease had moved on.",
     "settles_ambiguous": "Settles whose commit lost its answer and were re-read.",
     "ambiguous_unknown": "Ambiguous settles whose end could not be told; left alone.",
@@ -89,6 +90,8 @@ def alert(severity: Severity, sentence: str, **fields: Any) -> None:
     """One line that somebody must see. Call it on the transition into a bad state, not at
     each look at it."""
     count("alerts")
+    if severity is Severity.PAGE:
+        count("pages")
     log.log(_LEVEL[severity], sentence, extra={"fields": {**fields, "alert": True}})
 
 

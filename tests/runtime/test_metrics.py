@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from vpay_tasks.errors import Configuration
 from vpay_tasks.runtime import metrics
 from vpay_tasks.runtime.metrics import Metrics, WorkerSums
-from vpay_tasks.store.db import Connection, Database
+from vpay_tasks.store.db import Connection, Database, connect
 from vpay_tasks.store.gauges import WorkerStats
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -116,6 +116,62 @@ def test_workers_counters_add_up_from_the_first_reading_on(database: Database, s
         assert scrape(served)[POSTS] == 8
         put_worker(connection, "w3", 1)
         assert scrape(served)[POSTS] == 9
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_scrape_shows_who_holds_vacuum_up_and_what_nobody_reaps(
+    database: Database, dsn: str, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "HOLDER_S", 0.0)
+    with (
+        database.connection() as connection,
+        connect(dsn, application="vpay dispatch d_1"),
+        connect(dsn, application="a report") as report,
+    ):
+        connection.execute(
+            "INSERT INTO vpay.jobs (queue, kind, payload, lease, locked_by, locked_at,"
+            " lease_until) VALUES ('payments', 'k', '{}', gen_random_uuid(), 'w', now(),"
+            " now() - interval '1 min')"
+        )
+        report.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        report.execute("SELECT 1")
+        samples = scrape(served)
+        pid = str(report.info.backend_pid)
+    (held,) = (labels for name, labels in samples if name == "vpay_xmin_holder_age_seconds")
+    assert dict(held) == {
+        "holder": "session",
+        "pid": pid,
+        "name": "a report",
+        "state": "idle in transaction",
+    }
+    assert samples["vpay_xmin_age_seconds", ()] > 0
+    assert samples["vpay_xmin_age_transactions", ()] >= 0
+    assert samples["vpay_dispatchers", ()] == 1
+    assert samples["vpay_leases_overdue", (("queue", "payments"),)] == 1
+    assert samples["vpay_charges", (("state", "contradicted"),)] == 0
+    assert samples["vpay_jobs_dead_rows", ()] >= 0
+
+
+@pytest.mark.usefixtures("fresh")
+def test_workers_that_ended_without_a_goodbye_are_lost_for_a_while(
+    database: Database, served: str
+) -> None:
+    with database.connection() as connection:
+        for name, draining, holds, age in (
+            ("killed", False, True, "10 s"),
+            ("killed while draining", True, True, "10 s"),
+            ("left in good order", True, False, "10 s"),
+            ("killed long ago", False, True, "16 min"),
+        ):
+            connection.execute(
+                "INSERT INTO vpay.workers (id, host, pid, queues, threads, draining, holds_lock,"
+                " seen_at) VALUES (%(id)s, 'h', 1, '{payments}', 4, %(draining)s, %(holds)s,"
+                " now() - %(age)s::interval)",
+                {"id": name, "draining": draining, "holds": holds, "age": age},
+            )
+        samples = scrape(served)
+    assert samples["vpay_workers_lost", ()] == 2
+    assert samples["vpay_workers", (("state", "dead"),)] == 4
 
 
 def test_readings_are_shared_between_scrapes(database: Database, served: str) -> None:

@@ -79,6 +79,13 @@ def test_an_alert_is_a_field_and_is_counted(lines: Lines) -> None:
     assert telemetry.counts()["alerts"] == before + 1
 
 
+def test_an_alert_that_wakes_a_person_is_counted_as_a_page() -> None:
+    before = telemetry.counts().get("pages", 0)
+    telemetry.alert(Severity.ERROR, "can wait until the morning", action="x")
+    telemetry.alert(Severity.PAGE, "can not", action="x")
+    assert telemetry.counts()["pages"] == before + 1
+
+
 @pytest.mark.parametrize(
     ("error", "level", "alerts"),
     [

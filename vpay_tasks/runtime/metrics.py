@@ -18,9 +18,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from vpay_tasks.errors import Configuration, Internal, Severity, VpayError, describe
-from vpay_tasks.store import gauges
+from vpay_tasks.store import gauges, vitals
 from vpay_tasks.store.db import Database
 from vpay_tasks.store.gauges import Gauges, WorkerStats
+from vpay_tasks.store.vitals import Vitals
 from vpay_tasks.telemetry import COUNTERS, counts, say
 
 READ_EVERY_S: Final = 3.0
@@ -30,6 +31,16 @@ higher: a scrape shows the past."""
 WAIT_S: Final = 2.0
 """How long a scrape waits for a reading. Prometheus gives up after 10 s by default, and a
 scrape that fails tells less than one that says `vpay_up 0`."""
+
+LOST_S: Final = 900.0
+"""For how long a worker that died counts as lost just now. Lower: an alert on it may be
+missed between two evaluations; higher: it stays red long after the supervisor mended it."""
+
+HOLDER_S: Final = 60.0
+"""Age from which a holder of the xmin horizon is named. Lower: each short transaction makes
+a series of its own; higher: an alert comes without the name."""
+
+HOLDERS_MAX: Final = 5
 
 
 class Metrics(Collector):
@@ -41,7 +52,7 @@ class Metrics(Collector):
         self._reading: threading.Event | None = None
         self._read_at = float("-inf")
         self._up = False
-        self._seen: Gauges | None = None
+        self._seen: tuple[Gauges, Vitals] | None = None
         self._sums = WorkerSums()
         self._server: _Server | None = None
 
@@ -84,8 +95,9 @@ class Metrics(Collector):
         yield _gauge("vpay_up", "1 if Postgres answered the last reading.", float(up))
         if seen is not None:
             yield _gauge("vpay_gauges_age_seconds", "Since these gauges were read.", age)
-            yield from _job_gauges(seen)
-            yield from _worker_gauges(seen.workers)
+            yield from _job_gauges(seen[0])
+            yield from _worker_gauges(seen[0].workers)
+            yield from _vital_gauges(seen[1])
         yield from _counters(sums, counts())
 
     def _refresh(self) -> None:
@@ -104,10 +116,10 @@ class Metrics(Collector):
                 self._up = False
 
     def _read(self, done: threading.Event) -> None:
-        seen: Gauges | None = None
+        seen: tuple[Gauges, Vitals] | None = None
         try:
             with self._database.connection() as connection:
-                seen = gauges.look(connection, parked=0)
+                seen = gauges.look(connection, parked=0), vitals.look(connection)
         except VpayError as error:
             say(Severity.WARN, "gauges could not be read", action="gauges", error=describe(error))
         finally:
@@ -117,7 +129,7 @@ class Metrics(Collector):
                 self._up = seen is not None
                 if seen is not None:
                     self._seen = seen
-                    self._sums.add(seen.workers)
+                    self._sums.add(seen[0].workers)
                     self._read_at = time.monotonic()
             done.set()
 
@@ -213,9 +225,11 @@ def _job_gauges(seen: Gauges) -> Iterator[Metric]:
 def _worker_gauges(workers: Iterable[WorkerStats]) -> Iterator[Metric]:
     states = {"alive": 0, "draining": 0, "dead": 0}
     threads: Counter[str] = Counter()
+    lost = 0
     for worker in workers:
         if not worker.alive:
             states["dead"] += 1
+            lost += worker.lost and worker.pulse_age < LOST_S
             continue
         states["draining" if worker.draining else "alive"] += 1
         threads.update(dict.fromkeys(worker.queues, 0 if worker.draining else worker.threads))
@@ -230,6 +244,64 @@ def _worker_gauges(workers: Iterable[WorkerStats]) -> Iterator[Metric]:
     for queue, number in threads.items():
         by_queue.add_metric((queue,), number)
     yield from (by_state, by_queue)
+    yield _gauge(
+        "vpay_workers_lost",
+        "Worker processes that ended without a goodbye in the last 15 minutes: killed, crashed,"
+        " or by themselves because a thread was dead or stuck.",
+        lost,
+    )
+
+
+def _vital_gauges(seen: Vitals) -> Iterator[Metric]:
+    yield _gauge(
+        "vpay_dispatchers", "Dispatchers that asked for work lately.", seen.live_dispatchers
+    )
+    overdue = GaugeMetricFamily(
+        "vpay_leases_overdue",
+        "Leases that ended over 15 s ago and that no reaper has freed.",
+        labels=("queue",),
+    )
+    for queue, number in seen.overdue.items():
+        overdue.add_metric((queue,), number)
+    charges = GaugeMetricFamily(
+        "vpay_charges",
+        f"Charges whose end is in doubt; counted up to {vitals.CAP}.",
+        labels=("state",),
+    )
+    charges.add_metric(("unresolved",), seen.unresolved)
+    charges.add_metric(("contradicted",), seen.contradicted)
+    yield from (overdue, charges, *_horizon(seen))
+    yield _gauge(
+        "vpay_jobs_dead_rows", "Dead rows of the jobs table, as the server counts.", seen.dead_rows
+    )
+    if seen.vacuum_age is not None:
+        yield _gauge(
+            "vpay_jobs_vacuum_age_seconds", "Since the jobs table's last vacuum.", seen.vacuum_age
+        )
+
+
+def _horizon(seen: Vitals) -> Iterator[Metric]:
+    yield _gauge(
+        "vpay_xmin_age_seconds",
+        "Age of the oldest transaction that keeps dead rows from being removed.",
+        seen.oldest(),
+    )
+    yield _gauge(
+        "vpay_xmin_age_transactions",
+        "The same in transactions; replication slots have no other age.",
+        max((one.transactions for one in seen.horizon), default=0),
+    )
+    named = GaugeMetricFamily(
+        "vpay_xmin_holder_age_seconds",
+        f"The same for each holder older than {HOLDER_S:.0f} s, the {HOLDERS_MAX} oldest.",
+        labels=("holder", "pid", "name", "state"),
+    )
+    old = [(one.seconds, one) for one in seen.horizon if (one.seconds or 0.0) > HOLDER_S]
+    old.sort(key=lambda pair: -(pair[0] or 0.0))
+    for seconds, one in old[:HOLDERS_MAX]:
+        pid = "" if one.pid is None else str(one.pid)
+        named.add_metric((one.holder, pid, one.name, one.state or ""), seconds or 0.0)
+    yield named
 
 
 def _counters(workers: dict[str, int], own: dict[str, int]) -> Iterator[Metric]:

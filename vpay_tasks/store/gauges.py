@@ -73,6 +73,11 @@ class WorkerStats:
     alive: bool
     counters: dict[str, int]
 
+    @property
+    def lost(self) -> bool:
+        """Dead without a goodbye, which sets `draining` and takes `holds_lock` back."""
+        return not self.alive and not (self.draining and not self.holds_lock)
+
 
 @dataclass(frozen=True)
 class Gauges:
@@ -83,13 +88,13 @@ class Gauges:
     workers: tuple[WorkerStats, ...]
     parked: tuple[ParkedJob, ...]
     jobs_estimate: int | None
+    unset: tuple[str, ...] = ()
+    """Settings that our sessions rely on and this one has not, by name."""
 
     def counters(self) -> Counter[str]:
         """The sum of the counters of all workers that still have a row."""
         total: Counter[str] = Counter()
         for worker in self.workers:
-    unset: tuple[str, ...] = ()
-    """Settings that our sessions rely on and this one has not, by name."""
             total.update(worker.counters)
         return total
 
@@ -106,12 +111,12 @@ def look(connection: sql.Connection, *, parked: int = 20) -> Gauges:
         workers=tuple(worker_stats(connection)),
         parked=tuple(parked_jobs(connection, names, limit=parked)),
         jobs_estimate=jobs_estimate(connection),
+        unset=tuple(unset(connection)),
     )
 
 
 def queues(connection: sql.Connection) -> list[str]:
     """Every queue that has a job, also one that nobody serves."""
-        unset=tuple(unset(connection)),
     return [name for (name,) in sql.run(connection, SQL["queues"])]
 
 
@@ -140,16 +145,16 @@ def jobs_estimate(connection: sql.Connection) -> int | None:
     return rows[0][0] if rows else None
 
 
-def worker_stats(connection: sql.Connection) -> list[WorkerStats]:
-    """Every worker that has a row, alive or not."""
-    return [
-        WorkerStats(
-            id=row[0],
 def unset(connection: sql.Connection) -> list[str]:
     """Limits that this session has not, `jit` if it has it."""
     return [name for (name,) in sql.run(connection, SQL["unset"])]
 
 
+def worker_stats(connection: sql.Connection) -> list[WorkerStats]:
+    """Every worker that has a row, alive or not."""
+    return [
+        WorkerStats(
+            id=row[0],
             host=row[1],
             pid=row[2],
             queues=tuple(row[3]),
