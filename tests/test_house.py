@@ -68,6 +68,13 @@ WAITS_ALLOWED: dict[str, str] = {
     # file: why it may hold what the rule forbids
 }
 
+LOADED_BY_NAME = {
+    "vpay_tasks/rails/__init__.py": "a third party's rail, which the settings name",
+    "vpay_tasks/wiring.py": "the modules of the user's tasks, which the settings name",
+    "vpay_tasks/runtime/broker.py": "one broker's module: the other's library need not be there",
+}
+"""Who may import by a name that is known only when it runs, and why."""
+
 PRODUCT = modules("vpay_tasks")
 SANDBOX = modules("vpay_sandbox")
 TESTS = modules("tests")
@@ -118,6 +125,17 @@ def test_no_import_is_deferred() -> None:
         for m in PRODUCT
         for i in m.imports
         if i.deferred
+    )
+
+
+def test_modules_are_loaded_by_name_only_where_told() -> None:
+    none(
+        f"{m.where}:{c.lineno}: {called(c)} hides an import from every other rule: import at the"
+        " top, or give a reason (tests/test_house.py: LOADED_BY_NAME)"
+        for m in PRODUCT
+        for c in m.calls
+        if called(c).rpartition(".")[2] in {"import_module", "__import__"}
+        and m.where not in LOADED_BY_NAME
     )
 
 

@@ -93,7 +93,8 @@ class BrokerTable(Table):
     @field_validator("url")
     @classmethod
     def _is_broker(cls, value: SecretStr) -> SecretStr:
-        return _address(value, ("redis", "rediss", "valkey", "valkeys", "unix"))
+        known = ("redis", "rediss", "valkey", "valkeys", "unix", "amqp", "amqps")
+        return _address(value, known)
 
 
 class DispatchTable(Table):

@@ -19,7 +19,7 @@ import dramatiq
 import pika
 import pika.exceptions
 
-from vpay_tasks.errors import Broker, Configuration, describe
+from vpay_tasks.errors import Broker, Configuration, VpayError, describe
 from vpay_tasks.runtime.carrier import CarryingBroker, key
 from vpay_tasks.runtime.envelope import Envelope, encode
 from vpay_tasks.runtime.intake import Intake
@@ -46,7 +46,7 @@ class RabbitBroker(CarryingBroker):
         super().__init__(middleware)
         try:
             self._parameters = pika.URLParameters(url)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it raises whatever the parts of a URL do
             # Its text may quote the address, password included.
             raise Configuration(
                 f"broker.url: pika can't read it ({type(error).__name__})"
@@ -105,11 +105,12 @@ class RabbitBroker(CarryingBroker):
 
 @contextlib.contextmanager
 def told(what: str) -> Iterator[None]:
-    """The library's errors as ours. It also lets a few of the socket's own through, and fails
-    assertions of its own when a connection ends at a bad moment."""
+    """The library's errors as ours."""
     try:
         yield
-    except (pika.exceptions.AMQPError, OSError, AssertionError) as error:
+    except VpayError:
+        raise
+    except Exception as error:  # noqa: BLE001 - it also raises the socket's, and assertions when a connection ends at a bad moment: replacing the connection is right for all
         raise Broker(f"{what}: {describe(error)}") from None
 
 
@@ -139,14 +140,14 @@ class RabbitConsumer(Intake):
         self._connection: Any = None
         self._channel: Any = None
         self._subscription = ""
+        self._pushed = 0
         self._waiting: deque[tuple[int, bytes]] = deque()
         """Pushed and not acknowledged, oldest first: not ours yet."""
 
     def take(self, most: int) -> list[bytes]:
         with self._reached():
-            if not self._subscription:
-                self._subscribe()
             if not self._waiting:
+                self._subscribe(most)
                 self._connection.process_data_events(time_limit=WAIT_S)
             if self._broker.draining.is_set() or not self._waiting:
                 return []
@@ -159,9 +160,7 @@ class RabbitConsumer(Intake):
         """Let the others have what waits here, and be pushed nothing more until there is
         room again."""
         with self._reached():
-            if self._subscription:
-                self._channel.basic_cancel(self._subscription)
-                self._subscription = ""
+            self._unsubscribe()
             if self._waiting:
                 self._channel.basic_nack(self._waiting[-1][0], multiple=True, requeue=True)
                 self._waiting.clear()
@@ -190,9 +189,20 @@ class RabbitConsumer(Intake):
             self._drop()
             raise
 
-    def _subscribe(self) -> None:
-        self._channel.basic_qos(prefetch_count=self._broker.in_flight_max())
+    def _subscribe(self, room: int) -> None:
+        """Be pushed as many as there is room for now. More would wait here for a thread that
+        others may have; later, with much more room, so few would have to come one by one."""
+        if self._subscription and room < 2 * self._pushed:
+            return
+        self._unsubscribe()
+        self._channel.basic_qos(prefetch_count=room)
         self._subscription = self._channel.basic_consume(key(self._queue), self._on_message)
+        self._pushed = room
+
+    def _unsubscribe(self) -> None:
+        if self._subscription:
+            self._channel.basic_cancel(self._subscription)
+            self._subscription = ""
 
     def _on_message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         self._waiting.append((method.delivery_tag, body))

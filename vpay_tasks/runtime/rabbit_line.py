@@ -102,25 +102,21 @@ class Line:
             self._connection.ioloop.add_callback_threadsafe(what)
 
     def _live(self) -> None:
-        connection = self._connection = pika.SelectConnection(
-            self._parameters,
-            on_open_callback=self._on_open,
-            on_open_error_callback=self._on_lost,
-            on_close_callback=self._on_lost,
-        )
         try:
+            connection = self._connection = pika.SelectConnection(
+                self._parameters,
+                on_open_callback=self._on_open,
+                on_open_error_callback=self._on_lost,
+                on_close_callback=self._on_lost,
+            )
             connection.ioloop.start()
-        except Exception as error:  # noqa: BLE001 - a thread that dies must not leave a publish waiting
+            connection.ioloop.close()
+        except Exception as error:  # noqa: BLE001 - a thread that dies must leave nobody waiting
             self._end(f"{type(error).__name__}: {error}")
-        connection.ioloop.close()
 
     def _hang_up(self) -> None:
-        if self._connection.is_closing or self._connection.is_closed:
-            return
-        if self._connection.is_open:
+        if not (self._connection.is_closing or self._connection.is_closed):
             self._connection.close()
-        else:
-            self._connection.ioloop.stop()
 
     def _end(self, why: str) -> None:
         self._over = self._over or Broker(f"the connection to RabbitMQ was lost: {why}")
