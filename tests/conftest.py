@@ -38,6 +38,8 @@ collect_ignore = [] if versions.WHEEL == PG else ["schema/test_schema_dump.py"]
 
 pytest_plugins = ["tests.pooler"]
 
+pytest_plugins = ["tests.brokers"]
+
 LOOK_EVERY_S = 0.02
 
 SLICE_S = 600.0

@@ -1,21 +1,28 @@
-"""The broker loses, copies, forges and goes away; only speed may suffer."""
+"""The broker loses, copies, forges and goes away; only speed may suffer. Each on both."""
 
 from __future__ import annotations
 
 import json
 import uuid
 
-import redis
+import pytest
 
+from tests.brokers import BrokerServer
 from tests.conftest import Eventually
 from tests.e2e import proxy
 from tests.e2e.conftest import Board
 from tests.e2e.fleet import Fleet
-from vpay_tasks.runtime.list_broker import key
+
+
+@pytest.fixture
+def fleet(fleet: Fleet, any_broker: BrokerServer) -> Fleet:
+    """On each broker in turn."""
+    fleet.config["broker"] = {"url": any_broker.url()}
+    return fleet
 
 
 def test_a_flushed_broker_loses_messages_and_no_job(
-    fleet: Fleet, board: Board, broker_url: str, eventually: Eventually
+    fleet: Fleet, board: Board, any_broker: BrokerServer, eventually: Eventually
 ) -> None:
     # Given one handler that runs and others claimed, their messages still in the broker
     fleet.config["dispatch"] = {"claim_lease": 1.0}
@@ -24,11 +31,10 @@ def test_a_flushed_broker_loses_messages_and_no_job(
     running = board.enqueue("held", {"gate": "g"})
     eventually(lambda: board.runs("began") == [running])
     waiting = [board.enqueue("held", {"gate": "g"}) for _ in range(4)]
-    with redis.Redis.from_url(broker_url) as client:
-        eventually(lambda: client.llen(key("default")))
-        assert board.ask("SELECT 1 FROM vpay.jobs WHERE lease IS NOT NULL AND started_at IS NULL")
-        # When the broker forgets everything
-        client.flushall()
+    eventually(lambda: any_broker.depth("default"))
+    assert board.ask("SELECT 1 FROM vpay.jobs WHERE lease IS NOT NULL AND started_at IS NULL")
+    # When the broker forgets everything
+    any_broker.forget("default")
     # Then the claims expire and are published anew; everything finishes, once each
     eventually(lambda: _reaped(board))
     board.open("g")
@@ -49,7 +55,7 @@ def _reaped(board: Board) -> bool:
 
 
 def test_poisoned_foreign_oversized_and_repeated_messages_harm_nobody(
-    fleet: Fleet, board: Board, broker_url: str, eventually: Eventually
+    fleet: Fleet, board: Board, any_broker: BrokerServer, eventually: Eventually
 ) -> None:
     fleet.dispatcher()
     workers = fleet.workers(threads=2, queues=["default"])
@@ -69,8 +75,7 @@ def test_poisoned_foreign_oversized_and_repeated_messages_harm_nobody(
         json.dumps({**stray, "more": 1}).encode(),
         b"x" * 5_000,
     ]
-    with redis.Redis.from_url(broker_url) as client:
-        client.rpush(key("default"), *poison, json.dumps(stray), json.dumps(stray))
+    any_broker.push("default", [*poison, *[json.dumps(stray).encode()] * 2])
     ids = [board.enqueue("in_batches", {"n": n}) for n in range(5)]
     eventually(board.empty)
     assert sorted(board.runs("ended")) == ids
@@ -89,9 +94,9 @@ def _counter(board: Board, name: str) -> int:
 
 
 def test_a_broker_that_goes_away_and_comes_back_delays_and_loses_nothing(
-    fleet: Fleet, board: Board, broker_url: str, eventually: Eventually
+    fleet: Fleet, board: Board, any_broker: BrokerServer, eventually: Eventually
 ) -> None:
-    with proxy.before(broker_url) as (line, through):
+    with proxy.before(any_broker.url()) as (line, through):
         fleet.config["broker"] = {"url": through}
         dispatcher = fleet.dispatcher()
         workers = fleet.workers(threads=2, queues=["default"])

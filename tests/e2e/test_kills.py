@@ -11,7 +11,7 @@ from tests.conftest import Eventually
 from tests.e2e import proxy
 from tests.e2e.conftest import Board
 from tests.e2e.fleet import Fleet
-from vpay_tasks.runtime.list_broker import key
+from vpay_tasks.runtime.carrier import key
 
 TEN_MINUTES = 600.0
 

@@ -10,7 +10,7 @@ import redis
 from tests.conftest import Eventually
 from tests.e2e.conftest import Board
 from tests.e2e.fleet import Fleet
-from vpay_tasks.runtime.list_broker import key
+from vpay_tasks.runtime.carrier import key
 
 
 def test_a_drained_worker_finishes_what_runs_and_exits_0(
