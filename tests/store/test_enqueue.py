@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row, namedtuple_row, scalar_row
 
 from tests.factories import a_job, row
 from vpay_tasks.errors import Configuration, InvalidRequest
@@ -44,6 +45,19 @@ def test_a_payload_that_cant_be_stored_is_refused_and_nothing_is_written(
 def test_a_payload_of_just_the_limit_is_stored(database: Database) -> None:
     with database.transaction() as tx:
         assert jobs.enqueue(tx, KIND, {"a": "x" * 65_528}).inserted
+
+
+def test_the_spelling_of_nul_is_no_nul(database: Database) -> None:
+    with database.transaction() as tx:
+        assert jobs.enqueue(tx, KIND, {"a": "\\u0000"}).inserted
+
+
+@pytest.mark.parametrize("factory", [dict_row, namedtuple_row, scalar_row])
+def test_the_rows_that_an_application_likes_do_not_matter(dsn: str, factory: Any) -> None:
+    with psycopg.connect(dsn, row_factory=factory) as theirs:
+        first = jobs.enqueue(theirs, KIND, {}, dedupe_key="k")
+        again = jobs.enqueue(theirs, KIND, {}, dedupe_key="k")
+    assert (first.inserted, again.inserted, again.id) == (True, False, first.id)
 
 
 def test_a_job_stands_and_falls_with_the_callers_transaction(database: Database, dsn: str) -> None:

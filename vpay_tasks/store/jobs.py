@@ -98,7 +98,7 @@ def payload_json(payload: object) -> str:
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"the payload is not JSON: {error}") from None
-    if "\\u0000" in text:
+    if _holds_nul(payload):
         raise InvalidRequest("the payload holds a NUL character, which Postgres can't store")
     if size > PAYLOAD_MAX:
         raise InvalidRequest(f"the payload has {size} bytes, {PAYLOAD_MAX} at most: store an id")
@@ -157,6 +157,19 @@ def release(connection: sql.Connection, leases: dict[int, UUID]) -> list[int]:
 def adopt_unknown(connection: sql.Connection, kinds: list[str]) -> list[int]:
     """Un-park rows of these kinds that were parked as unknown; up to 500 ids."""
     return [row[0] for row in sql.run(connection, SQL["adopt_unknown"], {"kinds": kinds})]
+
+
+def _holds_nul(value: object) -> bool:
+    """Whether a string in it holds the character itself; its six-character spelling may."""
+    match value:
+        case str():
+            return "\x00" in value
+        case dict():
+            return any(_holds_nul(key) or _holds_nul(item) for key, item in value.items())
+        case list() | tuple():
+            return any(map(_holds_nul, value))
+        case _:
+            return False
 
 
 def _short(name: str | None, what: str) -> str | None:

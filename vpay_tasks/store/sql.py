@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from vpay_tasks.errors import (
     AmbiguousCommit,
@@ -74,8 +75,10 @@ def run(
     begun = time.monotonic()
     commits_itself = connection.info.transaction_status == TransactionStatus.IDLE
     try:
-        # The text is a file's, never built at run time.
-        cursor = connection.execute(statement.text.encode(), params)
+        # The text is a file's, never built at run time. The rows are ours to read, whatever
+        # the application has its own connection make of them.
+        cursor = connection.cursor(row_factory=tuple_row)
+        cursor.execute(statement.text.encode(), params)
         return cursor.fetchall() if cursor.description is not None else []
     except psycopg.Error as error:
         ambiguous = commits_itself and broken(connection)
