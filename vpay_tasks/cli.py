@@ -11,10 +11,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
 from vpay_tasks import config, status, telemetry, wiring
+from vpay_tasks.doctor import facts, findings, report
 from vpay_tasks.errors import InvalidRequest, VpayError
 from vpay_tasks.store import clock, gauges, migrate
 from vpay_tasks.store.db import connect
@@ -71,6 +73,17 @@ def _status(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _doctor(arguments: argparse.Namespace) -> int:
+    found = findings.find(facts.gather(config.load()))
+    # This machine's clock, for the eye only: Postgres may be what is out of reach.
+    at = datetime.now(UTC)
+    if arguments.json:
+        print(json.dumps(report.as_json(found, at), indent=2, ensure_ascii=False))
+    else:
+        print(report.as_text(found, at))
+    return report.exit_code(found)
+
+
 def _told(run: Callable[[], int]) -> int:
     """The exit code of `run`, or of the error that it raised, told without a traceback."""
     try:
@@ -110,6 +123,10 @@ def _parser() -> _Parser:
     command = commands.add_parser("status", help=about, description=about)
     command.add_argument("--json", action="store_true", help="one JSON object instead of text")
     command.set_defaults(command=_status)
+    about = "look for what is wrong, the worst first, each with its remedy; 1 if anything is"
+    command = commands.add_parser("doctor", help=about, description=about)
+    command.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    command.set_defaults(command=_doctor)
     return parser
 
 

@@ -120,7 +120,7 @@ def test_a_wrong_call_shows_the_usage(run: Commands, words: list[str]) -> None:
 def test_help_names_the_commands_and_the_exit_codes(run: Commands) -> None:
     done = run("--help")
     assert done.returncode == 0
-    for word in ("migrate", "status", "VPAY_CONFIG", "69", "78"):
+    for word in ("migrate", "status", "doctor", "VPAY_CONFIG", "69", "78"):
         assert word in done.stdout
 
 

@@ -80,6 +80,11 @@ class CarryingBroker(dramatiq.Broker):
         """Raises errors.Broker when the broker can't be asked."""
         raise NotImplementedError
 
+    def evicts(self) -> str | None:
+        """The policy by which a full broker throws messages away, if it does. Raises
+        errors.Broker."""
+        return None
+
     def declare_queue(self, queue_name: str) -> None:
         if queue_name not in self.queues:
             self.emit_before("declare_queue", queue_name)

@@ -54,6 +54,15 @@ class ListBroker(CarryingBroker):
         except redis.RedisError as error:
             raise Broker(f"the broker is out of reach: {describe(error)}") from None
 
+    def evicts(self) -> str | None:
+        # INFO and not CONFIG GET, which rented servers refuse.
+        try:
+            told = cast("dict[str, object]", self._client.info("memory"))
+        except redis.RedisError as error:
+            raise Broker(f"the broker is out of reach: {describe(error)}") from None
+        policy = str(told.get("maxmemory_policy", "noeviction"))
+        return policy if told.get("maxmemory") and policy.startswith("allkeys") else None
+
     def pop(self, queue: str, most: int) -> list[bytes]:
         """Up to `most` messages, waiting up to a second for the first. Raises Broker."""
         try:

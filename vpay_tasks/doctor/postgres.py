@@ -1,0 +1,135 @@
+"""Findings about the Postgres itself: its settings, and what holds its vacuum up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from vpay_tasks.doctor.facts import Facts, Work
+from vpay_tasks.doctor.finding import Finding, identifier, literal, named
+from vpay_tasks.errors import Severity, sanitise
+from vpay_tasks.status import human
+from vpay_tasks.store.checkup import Server
+from vpay_tasks.store.vitals import Holder
+
+OLDEST_PG: Final = 14
+NEWEST_PG: Final = 18
+
+HELD_S: Final = 300.0
+"""Age of a transaction that holds vacuum up. Lower: backups and migrations are findings;
+higher: the jobs table has grown by millions of dead rows before anybody looks."""
+
+HELD_TRANSACTIONS: Final = 1_000_000
+"""The same where seconds can't be known (replication slots, other roles' sessions)."""
+
+DEAD_ROWS: Final = 10_000
+VACUUM_S: Final = 600.0
+"""The table asks for vacuum at 1,000 dead rows and the server looks every minute: ten times
+both is not a matter of the moment."""
+
+
+def settings_of(facts: Facts, server: Server) -> Iterator[Finding]:
+    if server.standby:
+        yield Finding(
+            "postgres_is_standby",
+            Severity.PAGE,
+            "This Postgres is a standby: nothing can be written.",
+            "settings: add target_session_attrs=read-write to database.url",
+        )
+    if not OLDEST_PG <= server.major <= NEWEST_PG:
+        yield Finding(
+            "postgres_unsupported",
+            Severity.ERROR if server.major < OLDEST_PG else Severity.WARN,
+            f"Postgres {server.major} is not supported: {OLDEST_PG} to {NEWEST_PG} are tested.",
+            f"pg_upgrade, to {OLDEST_PG} at least" if server.major < OLDEST_PG else "make test",
+        )
+    risks = {
+        "fsync": (Severity.PAGE, "a power cut destroys the database"),
+        "full_page_writes": (Severity.PAGE, "a power cut destroys pages"),
+        "synchronous_commit": (Severity.ERROR, "a crash forgets payments that were answered"),
+        "autovacuum": (Severity.ERROR, "dead rows are never removed, and claims slow down"),
+    }
+    for name, source in facts.risky.items():
+        severity, why = risks[name]
+        yield Finding(
+            f"{name}_off",
+            severity,
+            f"{name} is off, set by {source}: {why}.",
+            _set_on(name, source, server),
+        )
+
+
+def _set_on(name: str, source: str, server: Server) -> str:
+    database, role = identifier(server.database), identifier(server.role)
+    match source:
+        case "database":
+            return f"ALTER DATABASE {database} RESET {name};"
+        case "user":
+            return f"ALTER ROLE {role} RESET {name};"
+        case "database user":
+            return f"ALTER ROLE {role} IN DATABASE {database} RESET {name};"
+        case "client":
+            return f"settings: take {name} out of database.url"
+        case "command line":
+            return f"restart Postgres without {name} on its command line"
+        case _:
+            return f"ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf();"
+
+
+def held_up(work: Work, server: Server | None) -> Iterator[Finding]:
+    held = [one for one in work.vitals.horizon if _holds(one)]
+    for one in held:
+        yield _holder(one)
+    known = {one.pid for one in held}
+    for idle in work.checkup.idle:
+        if idle.pid not in known:
+            yield Finding(
+                "transaction_idle",
+                Severity.WARN,
+                f"{named(idle.name, idle.pid)} is idle in a transaction for"
+                f" {human(idle.seconds)}: it may hold locks.",
+                f"SELECT pg_terminate_backend({idle.pid});",
+            )
+    # Server processes without a session have no state either, but no name.
+    if server is not None and any(
+        one.holder == "session" and one.name and one.state is None for one in work.vitals.horizon
+    ):
+        yield Finding(
+            "sessions_hidden",
+            Severity.WARN,
+            f"{server.role} may not see how old other roles' transactions are.",
+            f"GRANT pg_read_all_stats TO {identifier(server.role)};",
+        )
+    age = work.vitals.vacuum_age
+    if work.vitals.dead_rows > DEAD_ROWS and (age is None or age > VACUUM_S):
+        since = "never" if age is None else f"{human(age)} ago"
+        yield Finding(
+            "vacuum_behind",
+            Severity.WARN,
+            f"vpay.jobs has {work.vitals.dead_rows} dead rows; its last vacuum was {since}.",
+            "VACUUM vpay.jobs;",
+        )
+
+
+def _holds(one: Holder) -> bool:
+    return (one.seconds or 0.0) > HELD_S or one.transactions > HELD_TRANSACTIONS
+
+
+def _holder(one: Holder) -> Finding:
+    age = f"{one.transactions} transactions" if one.seconds is None else human(one.seconds)
+    match one.holder:
+        case "prepared":
+            who = f"The prepared transaction {sanitise(one.name)}"
+            remedy = f"ROLLBACK PREPARED {literal(one.name)};"
+        case "slot" if one.pid is None:
+            who = f"The unused replication slot {sanitise(one.name)}"
+            remedy = f"SELECT pg_drop_replication_slot({literal(one.name)});"
+        case _:
+            who = named(one.name, one.pid) + (f", {one.state}," if one.state else "")
+            remedy = f"SELECT pg_terminate_backend({one.pid});"
+    return Finding(
+        "horizon_held",
+        Severity.WARN if (one.seconds or 0.0) <= 12 * HELD_S else Severity.ERROR,
+        f"{who} has kept dead rows from being removed for {age}.",
+        remedy,
+    )

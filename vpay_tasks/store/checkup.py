@@ -1,0 +1,104 @@
+"""What `vpay-tasks doctor` asks beside gauges and vitals. Run by hand, never at a scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from vpay_tasks.store import sql
+
+SQL = sql.load(__name__)
+
+CAP: Final = 1_000
+
+SILENCE_S: Final = 60.0
+"""Our own sessions are ended by the server then: what is older is somebody else's."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """The Postgres that was reached, and as whom."""
+
+    version: int
+    standby: bool
+    role: str
+    database: str
+
+    @property
+    def major(self) -> int:
+        return self.version // 10_000
+
+
+@dataclass(frozen=True)
+class IdleTransaction:
+    """A session that is silent inside a transaction; seconds."""
+
+    pid: int
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ClosedLane:
+    """A lane from which nothing is claimed: paused by a person, or its circuit is open."""
+
+    queue: str
+    lane: str
+    paused: bool
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """What a migrated database answered. `given_up`: deliveries of a day by their state."""
+
+    idle: tuple[IdleTransaction, ...] = ()
+    missing_singletons: tuple[str, ...] = ()
+    closed_lanes: tuple[ClosedLane, ...] = ()
+    given_up: dict[str, int] = field(default_factory=dict)
+
+
+def look(connection: sql.Connection, *, singletons: Sequence[str]) -> Checkup:
+    """Everything at once; `singletons` are the dedupe keys that should stand. Raises Storage."""
+    return Checkup(
+        idle=tuple(idle_transactions(connection)),
+        missing_singletons=tuple(missing_keys(connection, singletons)),
+        closed_lanes=tuple(closed_lanes(connection)),
+        given_up=given_up(connection),
+    )
+
+
+def server(connection: sql.Connection) -> Server:
+    """Needs no table of ours."""
+    ((version, standby, role, database),) = sql.run(connection, SQL["server"])
+    return Server(version, standby, role, database)
+
+
+def risky_settings(connection: sql.Connection) -> dict[str, str]:
+    """Settings of the server that are off and must not be, and where each was set (the words
+    of pg_settings.source)."""
+    return dict(sql.run(connection, SQL["risky_settings"]))
+
+
+def idle_transactions(
+    connection: sql.Connection, *, silence: float = SILENCE_S
+) -> list[IdleTransaction]:
+    """Those silent for longer than `silence`, the longest first."""
+    rows = sql.run(connection, SQL["idle_transactions"], {"silence": silence})
+    return [IdleTransaction(*row) for row in rows]
+
+
+def missing_keys(connection: sql.Connection, keys: Sequence[str]) -> list[str]:
+    """Those of `keys` that no job has."""
+    rows = sql.run(connection, SQL["missing_keys"], {"keys": list(keys)})
+    return [key for (key,) in rows]
+
+
+def closed_lanes(connection: sql.Connection) -> list[ClosedLane]:
+    """Paused ones first."""
+    return [ClosedLane(*row) for row in sql.run(connection, SQL["closed_lanes"], {"cap": CAP})]
+
+
+def given_up(connection: sql.Connection) -> dict[str, int]:
+    """Deliveries of the last day that will not be tried again, by state."""
+    return dict(sql.run(connection, SQL["given_up"]))

@@ -1,0 +1,60 @@
+-- name: server
+SELECT current_setting('server_version_num')::integer,
+    pg_is_in_recovery(),
+    current_user,
+    current_database()
+
+-- name: risky_settings
+-- Each of these may lose a commit that was answered, or let dead rows pile up. `local` keeps
+-- a commit on this server's disk, so it is fine. The values are those of our own role here.
+SELECT name, source
+FROM pg_catalog.pg_settings
+WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum')
+    AND setting = 'off'
+ORDER BY name
+
+-- name: idle_transactions
+-- Sessions that opened a transaction and went silent: they may hold locks.
+SELECT pid, application_name,
+    extract(epoch FROM clock_timestamp() - state_change)::double precision AS seconds
+FROM pg_catalog.pg_stat_activity
+WHERE datname = current_database()
+    AND starts_with(state, 'idle in transaction')
+    AND clock_timestamp() - state_change > make_interval(secs => %(silence)s::float8)
+ORDER BY seconds DESC
+LIMIT 10
+
+-- name: missing_keys
+SELECT wanted.key
+FROM unnest(%(keys)s::text[]) AS wanted (key)
+WHERE NOT EXISTS (
+        SELECT FROM vpay.jobs
+        WHERE dedupe_key = wanted.key
+    )
+ORDER BY wanted.key
+
+-- name: closed_lanes
+SELECT queue, lane, paused
+FROM vpay.lanes
+WHERE paused OR circuit_until > now()
+ORDER BY paused DESC, queue, lane
+LIMIT %(cap)s::bigint
+
+-- name: given_up
+-- Deliveries that ended undelivered within a day, as far as the last 10,000 attempts tell:
+-- a delivery ends with an attempt, and attempts have an order while deliveries have none.
+SELECT deliveries.state, count(*)
+FROM (
+    SELECT DISTINCT delivery_id
+    FROM (
+        SELECT delivery_id
+        FROM vpay.delivery_attempts
+        ORDER BY id DESC
+        LIMIT 10000
+    ) AS attempts
+) AS latest
+JOIN vpay.webhook_deliveries AS deliveries ON deliveries.id = latest.delivery_id
+WHERE deliveries.state IN ('exhausted', 'gone', 'poisoned')
+    AND deliveries.ended_at > now() - interval '1 day'
+GROUP BY deliveries.state
+ORDER BY deliveries.state
