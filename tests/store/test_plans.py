@@ -22,7 +22,7 @@ from tests.store.plans import (
 from vpay_tasks.store import claims, deliveries, events, gauges, jobs, leases, settles, sql
 from vpay_tasks.store.db import Connection, connect
 
-pytestmark = pytest.mark.more(seconds=5)
+pytestmark = pytest.mark.more(seconds=3)
 
 MODES = ("force_custom_plan", "force_generic_plan")
 VERBS = ["finish", "retry", "again", "park"]
