@@ -21,6 +21,7 @@ from vpay_tasks.config import Pooled
 from vpay_tasks.store import jobs, migrate
 from vpay_tasks.store.db import Database, connect
 
+DOCTOR = "import sys; from vpay_tasks.cli import main; sys.exit(main(['doctor', '--json']))"
 README = Path(__file__).parents[2] / "README.md"
 
 
@@ -146,3 +147,24 @@ def test_a_role_without_limits_is_told(
 
 def test_the_readme_gives_the_role_its_limits_in_these_words() -> None:
     assert LIMITS.format(role="vpay").strip() in README.read_text("utf-8")
+
+
+def test_the_doctor_finds_nothing_wrong_with_being_behind_a_pooler(
+    pooled_fleet: Fleet, eventually: Eventually
+) -> None:
+    pooled_fleet.dispatcher()
+    pooled_fleet.workers()
+
+    def found() -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", DOCTOR],
+            env=pooled_fleet.environment(),
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        findings = json.loads(done.stdout)["findings"]
+        return [finding["code"] for finding in findings]
+
+    # The servers of tests write without fsync.
+    eventually(lambda: found() == ["fsync_off"], within=40)

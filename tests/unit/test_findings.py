@@ -50,6 +50,7 @@ def work(
     )
 
 
+UNSET = Gauges((READY,), {}, (WORKER,), (), None, ("lock_timeout", "statement_timeout"))
 HEALTHY = Facts(queues=("payments",), kinds=("poll_charge",), server=SERVER, work=work())
 
 
@@ -140,6 +141,12 @@ def test_a_healthy_system_has_no_finding() -> None:
             "synchronous_commit_off",
             "error",
             'ALTER ROLE "app" IN DATABASE "shop" RESET synchronous_commit;',
+        ),
+        (
+            replace(HEALTHY, pooled=True, work=replace(work(), gauges=UNSET)),
+            "role_lacks_settings",
+            "warn",
+            "ALTER ROLE \"app\" SET lock_timeout = '15s';",
         ),
         (
             replace(HEALTHY, work=work(dispatchers=0, live_dispatchers=0)),
@@ -271,6 +278,7 @@ def test_each_fact_is_one_finding_with_one_remedy(
 @pytest.mark.parametrize(
     "facts",
     [
+        replace(HEALTHY, work=replace(work(), gauges=UNSET)),
         held(seconds=299.0),
         held(seconds=None, transactions=999_999),
         held(holder="slot", name="fresh", seconds=None, transactions=5),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from vpay_tasks.doctor.facts import Facts, Work
-from vpay_tasks.doctor.finding import Finding, identifier, literal, named
+from vpay_tasks.doctor.finding import Finding, identifier, listed, literal, named
 from vpay_tasks.errors import Severity, sanitise
 from vpay_tasks.status import human
 from vpay_tasks.store.checkup import Server
@@ -28,6 +28,15 @@ VACUUM_S: Final = 600.0
 both is not a matter of the moment."""
 
 
+POOLED: Final = {
+    "jit": "off",
+    "lock_timeout": "'15s'",
+    "statement_timeout": "'60s'",
+    "idle_in_transaction_session_timeout": "'60s'",
+}
+"""What a role must bring where no session can ask for it (store/db.py asks elsewhere)."""
+
+
 def settings_of(facts: Facts, server: Server) -> Iterator[Finding]:
     if server.standby:
         yield Finding(
@@ -42,6 +51,14 @@ def settings_of(facts: Facts, server: Server) -> Iterator[Finding]:
             Severity.ERROR if server.major < OLDEST_PG else Severity.WARN,
             f"Postgres {server.major} is not supported: {OLDEST_PG} to {NEWEST_PG} are tested.",
             f"pg_upgrade, to {OLDEST_PG} at least" if server.major < OLDEST_PG else "make test",
+        )
+    if facts.pooled and facts.work is not None and (unset := facts.work.gauges.unset):
+        name = unset[0]
+        yield Finding(
+            "role_lacks_settings",
+            Severity.WARN,
+            f"Pooled sessions of {server.role} lack {listed(unset)}.",
+            f"ALTER ROLE {identifier(server.role)} SET {name} = {POOLED.get(name, 'DEFAULT')};",
         )
     risks = {
         "fsync": (Severity.PAGE, "a power cut destroys the database"),
