@@ -24,6 +24,7 @@ from tests.webhooks.world import (
     settings,
 )
 from vpay_tasks.core.job import Again, Done, Park
+from vpay_tasks.errors import DeadReason
 from vpay_tasks.handlers.context import Context
 from vpay_tasks.handlers.deliver_webhook import deliver_webhook
 from vpay_tasks.store.db import Database
@@ -171,7 +172,9 @@ def test_bytes_that_changed_under_one_revision_are_never_sent(
     run(ctx, delivery_id)
     rows(ctx.db, 'UPDATE vpay.events SET body = \'{"id":"other"}\'')
     make_due(ctx)
-    assert isinstance(run(ctx, delivery_id), Park)
+    parked = run(ctx, delivery_id)
+    assert isinstance(parked, Park)
+    assert parked.reason is DeadReason.POISONED
     assert run(ctx, delivery_id) == Done()
     assert state(ctx) == ("poisoned", 1, 500)
     assert alerts(caplog) == ["delivery_poisoned"]

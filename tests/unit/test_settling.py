@@ -84,7 +84,12 @@ def test_a_protected_kind_has_no_last_attempt(name: str) -> None:
 @pytest.mark.parametrize("name", PARKED)
 def test_what_never_heals_parks_a_users_task_at_once(name: str) -> None:
     ending = ended(USER, made(name))
-    assert (ending.verb, ending.reason, ending.severity) == (PARK, PARKED[name], Severity.ERROR)
+    assert (ending.verb, ending.reason) == (PARK, PARKED[name])
+
+
+@pytest.mark.parametrize("name", PARKED)
+def test_a_failure_and_the_park_it_leads_to_are_one_alert(name: str) -> None:
+    assert made(name).severity.alerts is not ended(USER, made(name)).severity.alerts
 
 
 @pytest.mark.parametrize("name", PARKED)
@@ -163,6 +168,15 @@ def test_a_task_that_gives_up_is_parked_with_its_text() -> None:
     ending = ending_of_answer(USER, Park("no\x00 way"))
     assert ending == Ending(
         Verb.PARK, error="no  way", reason=DeadReason.BY_TASK, severity=Severity.ERROR
+    )
+
+
+def test_a_built_in_kind_parks_for_a_reason_that_it_has_told_itself() -> None:
+    ending = ending_of_answer(BUILT_IN, Park("other bytes", reason=DeadReason.POISONED))
+    assert (ending.verb, ending.reason, ending.severity) == (
+        PARK,
+        DeadReason.POISONED,
+        Severity.WARN,
     )
 
 

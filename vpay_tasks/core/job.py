@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from vpay_tasks.errors import DeadReason
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Park:
     """Give up: the row is kept as a dead letter with `text`, until an operator acts."""
 
     text: str
+    reason: DeadReason = field(default=DeadReason.BY_TASK, kw_only=True)
+    """Another one is for the built-in kinds, which have told what they found themselves."""
 
 
 Answer = Done | Again | Park

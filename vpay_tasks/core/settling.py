@@ -45,7 +45,8 @@ class Ending:
     error: str | None = None
     reason: DeadReason | None = None
     severity: Severity = Severity.INFO
-    """Of the disposition line; what failed has had its own."""
+    """Of the disposition line. What failed has had its own: only where that didn't alert
+    does this one (a park)."""
 
 
 def ending_of_answer(kind: Kind, answer: Answer | None) -> Ending:
@@ -57,13 +58,9 @@ def ending_of_answer(kind: Kind, answer: Answer | None) -> Ending:
             return Ending(Verb.FINISH)
         case Again(after):
             return Ending(Verb.AGAIN, delay=after)
-        case Park(text):
-            return Ending(
-                Verb.PARK,
-                error=sanitise(text),
-                reason=DeadReason.BY_TASK,
-                severity=Severity.ERROR,
-            )
+        case Park(text=text, reason=reason):
+            told = reason is not DeadReason.BY_TASK
+            return _parked(sanitise(text), reason, told=told)
 
 
 def ending_of_error(
@@ -96,7 +93,7 @@ def ending_of_error(
     if kind.protected:
         # Never parked: money or a merchant waits behind it. A person was paged.
         return Ending(Verb.RETRY, kind.every or hourly, text, severity=Severity.WARN)
-    return Ending(Verb.PARK, error=text, reason=error.dead_reason, severity=Severity.ERROR)
+    return _parked(text, error.dead_reason, told=error.severity.alerts)
 
 
 def ending_of_unknown_kind(unknown_for: float, *, every: float, give_up_after: float) -> Ending:
@@ -104,20 +101,18 @@ def ending_of_unknown_kind(unknown_for: float, *, every: float, give_up_after: f
     spending an attempt. `unknown_for` is by the database's clock."""
     if unknown_for < give_up_after:
         return Ending(Verb.UNKNOWN, every)
-    return Ending(
-        Verb.PARK,
-        error="no worker knows this kind: deploy its module, or delete the job",
-        reason=DeadReason.UNKNOWN_KIND,
-        severity=Severity.ERROR,
-    )
+    text = "no worker knows this kind: deploy its module, or delete the job"
+    return _parked(text, DeadReason.UNKNOWN_KIND, told=False)
 
 
 def _or_exhausted(kind: Kind, failures: int, ending: Ending) -> Ending:
     if kind.protected or failures + 1 < kind.max_attempts:
         return ending
-    return Ending(
-        Verb.PARK,
-        error=ending.error,
-        reason=DeadReason.ATTEMPTS_EXHAUSTED,
-        severity=Severity.ERROR,
-    )
+    # A state of its own, whatever the last failure told.
+    return _parked(ending.error, DeadReason.ATTEMPTS_EXHAUSTED, told=False)
+
+
+def _parked(error: str | None, reason: DeadReason, *, told: bool) -> Ending:
+    """`told`: whoever failed has alerted already, and one row is one alert."""
+    severity = Severity.WARN if told else Severity.ERROR
+    return Ending(Verb.PARK, error=error, reason=reason, severity=severity)

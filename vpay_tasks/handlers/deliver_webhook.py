@@ -4,6 +4,10 @@ The record is committed before the job is settled, and alone: if the process die
 the two, the next run finds the delivery ended, or its next attempt still ahead, and posts
 nothing. It doesn't ride on the job's finish, since a 2xx counts even from a run that has
 lost its lease.
+
+A job ends only with its delivery: by this run's own record, or because the delivery had
+ended when it was read. A record that came too late to count proves neither, so its run looks
+again: a pending delivery whose job is gone would wait for ever.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from vpay_tasks.core import kinds
 from vpay_tasks.core.delivery import Check, Outcome, Stamp
 from vpay_tasks.core.job import Again, Answer, Done, Job, Park
 from vpay_tasks.core.task import task
-from vpay_tasks.errors import Severity
+from vpay_tasks.errors import DeadReason, Severity
 from vpay_tasks.handlers.context import Context
 from vpay_tasks.store import deliveries
 from vpay_tasks.store.deliveries import Attempt, Delivery, Pause
@@ -127,15 +131,19 @@ def _not_sent(found: Delivery, endpoint: Endpoint | None) -> Asked:
 
 def _delivered(ctx: Context, found: Delivery, asked: Asked) -> Answer:
     with ctx.db.connection() as connection:
-        deliveries.record(connection, found.id, asked.attempt, state="delivered", delay=None)
-    return Done()
+        counted = deliveries.record(
+            connection, found.id, asked.attempt, state="delivered", delay=None
+        )
+    return Done() if counted else Again(LOST_RACE_S)
 
 
 def _gone(ctx: Context, found: Delivery, asked: Asked) -> Answer:
     now = ctx.endpoints.get(found.merchant_id, found.endpoint_id)
     if now is None or now.config_hash != asked.attempt.config_hash:
         return _failed(ctx, found, asked)  # the 410 spoke for an address that we have left
+    counted = False
     with ctx.db.transaction() as tx:
+        # Also for a record that comes too late: the receiver did ask us to stop.
         pause = deliveries.pause_endpoint(
             tx,
             found.merchant_id,
@@ -145,15 +153,15 @@ def _gone(ctx: Context, found: Delivery, asked: Asked) -> Answer:
             reason="the receiver answered 410 Gone",
         )
         if pause is not Pause.RESUMED_SINCE:
-            deliveries.record(tx, found.id, asked.attempt, state="gone", delay=None)
+            counted = deliveries.record(tx, found.id, asked.attempt, state="gone", delay=None)
     match pause:
         case Pause.RESUMED_SINCE:
             return _failed(ctx, found, asked)
         case Pause.PAUSED:
-            _alert("an endpoint answered 410 and is paused", "endpoint_gone", found)
+            _alert(Severity.ERROR, "an endpoint answered 410 and is paused", "endpoint_gone", found)
         case Pause.ALREADY:
             pass
-    return Done()
+    return Done() if counted else Again(LOST_RACE_S)
 
 
 def _failed(ctx: Context, found: Delivery, asked: Asked) -> Answer:
@@ -177,7 +185,13 @@ def _failed(ctx: Context, found: Delivery, asked: Asked) -> Answer:
         return Again(LOST_RACE_S)
     if delay is not None:
         return Again(delay)
-    _alert("a delivery is exhausted", "delivery_exhausted", found, status=asked.attempt.status)
+    _alert(
+        Severity.ERROR,
+        "a delivery is exhausted",
+        "delivery_exhausted",
+        found,
+        status=asked.attempt.status,
+    )
     return Done()
 
 
@@ -187,13 +201,15 @@ def _poison(ctx: Context, found: Delivery) -> Answer:
         poisoned = deliveries.poison(connection, found, text)
     if not poisoned:
         return Again(LOST_RACE_S)
-    _alert("a delivery is poisoned and was not sent", "delivery_poisoned", found)
-    return Park(text)
+    _alert(Severity.PAGE, "a delivery is poisoned and was not sent", "delivery_poisoned", found)
+    return Park(text, reason=DeadReason.POISONED)
 
 
-def _alert(sentence: str, action: str, found: Delivery, **fields: int | None) -> None:
+def _alert(
+    severity: Severity, sentence: str, action: str, found: Delivery, **fields: int | None
+) -> None:
     alert(
-        Severity.ERROR,
+        severity,
         sentence,
         action=action,
         delivery_id=found.id,

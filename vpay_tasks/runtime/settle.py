@@ -155,7 +155,12 @@ class Settler:
         if task is not None and task.kind.protected:
             pending.ending = Ending(Verb.RETRY, task.kind.every or HOURLY, POISONED_TEXT)
         else:
-            pending.ending = Ending(Verb.PARK, error=POISONED_TEXT, reason=DeadReason.POISONED)
+            pending.ending = Ending(
+                Verb.PARK,
+                error=POISONED_TEXT,
+                reason=DeadReason.POISONED,
+                severity=Severity.WARN,  # told above
+            )
         self._later(pending)
 
     def _ambiguous(self, group: Sequence[Pending], error: VpayError) -> None:
@@ -230,7 +235,7 @@ def tell_settled(run: Run, ending: Ending, *, won: bool) -> None:
         case Verb.PARK:
             count("jobs_parked")
     if ending.verb is Verb.RETRY or ending.reason is not None:
-        tell = alert if ending.reason is not None else say
+        tell = alert if ending.severity.alerts else say
         tell(
             ending.severity,
             "the job was parked" if ending.reason is not None else "the job comes back",
