@@ -100,7 +100,7 @@ def test_an_event_that_was_moved_already_makes_no_second_delivery(database: Data
     for delivery_id, moved in (("del_1", Flipped(1, 1)), ("del_2", Flipped(0, 0))):
         with database.transaction() as tx:
             events.take_turn(tx)
-            wanted = [Wanted(event_id, "main", delivery_id)]
+            wanted = [Wanted(event_id, f"endpoint_of_{delivery_id}", delivery_id)]
             assert events.flip(tx, [event_id], wanted) == moved
     assert rows(database, "SELECT id FROM vpay.webhook_deliveries") == [("del_1",)]
     assert len(rows(database, "SELECT id FROM vpay.jobs")) == 1

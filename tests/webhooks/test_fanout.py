@@ -9,9 +9,10 @@ from contextlib import contextmanager
 import pytest
 
 from tests.webhooks.world import MERCHANT, append, append_many, endpoint, rows, settings
-from vpay_tasks.errors import Internal, Storage
+from vpay_tasks.errors import AmbiguousCommit, Internal, Storage, VpayError
 from vpay_tasks.store import events
 from vpay_tasks.store.db import Connection, Database
+from vpay_tasks.store.events import Blame
 from vpay_tasks.webhooks import fanout
 from vpay_tasks.webhooks.endpoints import Endpoints
 from vpay_tasks.webhooks.fanout import Pass, drain
@@ -150,7 +151,7 @@ def test_four_failures_and_then_a_cure_lose_nothing(
     assert len(delivered(database)) == 4
 
 
-@pytest.mark.parametrize("state", ["23514", "22P02", "54000", "P0001"])
+@pytest.mark.parametrize("state", ["23514", "22P02", "54000", "P0001", "VP001", "38001", "21000"])
 def test_a_poisoned_event_is_given_up_with_exactly_one_alert(
     database: Database, two: Endpoints, caplog: pytest.LogCaptureFixture, state: str
 ) -> None:
@@ -182,7 +183,10 @@ def test_a_full_page_of_poison_does_not_spin(database: Database, two: Endpoints)
     assert not drain(database, two).again_now
 
 
-@pytest.mark.parametrize("state", ["40P01", "55P03", "53100", "57P01"])
+PASSING = ["40P01", "40001", "55P03", "53100", "57P01", "57P02", "08006", "58030"]
+
+
+@pytest.mark.parametrize("state", PASSING)
 def test_what_passes_by_itself_ends_the_pass_and_counts_nothing(
     database: Database, two: Endpoints, state: str
 ) -> None:
@@ -212,8 +216,8 @@ class Impatient(Database):
     """Waits 50 ms for a lock instead of 15 s."""
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        with super().transaction() as tx:
+    def transaction(self, **how: float) -> Iterator[Connection]:
+        with super().transaction(**how) as tx:
             tx.execute("SET LOCAL lock_timeout = '50ms'")
             yield tx
 
@@ -229,6 +233,77 @@ def test_a_lock_that_is_not_given_in_time_counts_nothing(
             drain(impatient, two)
     impatient.close()
     assert set(states(database).values()) == {("pending", 0)}
+
+
+INSTALLATIONS = ["42501", "42883", "0A000", "25006", "55000", "57014", "XX000", "3F000", "28000"]
+
+
+@pytest.mark.parametrize("state", INSTALLATIONS)
+def test_what_hits_one_event_of_many_is_its_own_whatever_it_is_called(
+    database: Database, two: Endpoints, caplog: pytest.LogCaptureFixture, state: str
+) -> None:
+    sick, healthy = append_many(database, 2)
+    poison(database, sick, state=state)
+    assert drain(database, two) == Pass(seen=2, done=1, deliveries=2)
+    assert states(database) == {sick: ("pending", 1), healthy: ("done", 0)}
+    for _ in range(4):
+        append_many(database, 1)
+        drain(database, two)
+    assert states(database)[sick] == ("failed", 5)
+    assert [fields["event_id"] for fields in alerts(caplog)] == [sick]
+
+
+@pytest.mark.parametrize("state", INSTALLATIONS)
+def test_what_hits_every_event_is_nobodys_and_is_raised(
+    database: Database, two: Endpoints, state: str
+) -> None:
+    ids = append_many(database, 3)
+    poison(database, *ids, state=state)
+    for _ in range(6):
+        with pytest.raises((Internal, Storage), match=state):
+            drain(database, two)
+    assert set(states(database).values()) == {("pending", 0)}
+
+
+def test_an_event_that_nobody_wants_clears_no_installation(
+    database: Database, two: Endpoints
+) -> None:
+    (sick,) = append_many(database, 1)
+    with database.transaction() as tx:
+        unwanted = append(tx, merchant_id="other")
+    poison(database, sick, state="42501")
+    with pytest.raises(Internal, match="42501"):
+        drain(database, two)
+    assert states(database) == {sick: ("pending", 0), unwanted: ("done", 0)}
+
+
+def test_poisoned_neighbours_of_a_missing_right_are_counted_and_it_is_not(
+    database: Database, two: Endpoints
+) -> None:
+    sick, unlucky = append_many(database, 2)
+    poison(database, sick)
+    poison(database, unlucky, state="42501")
+    with pytest.raises(Internal, match="42501"):
+        drain(database, two)
+    assert states(database) == {sick: ("pending", 1), unlucky: ("pending", 0)}
+
+
+def test_a_page_that_cannot_even_be_read_is_raised(database: Database, two: Endpoints) -> None:
+    rows(database, "ALTER TABLE vpay.events RENAME TO elsewhere")
+    with pytest.raises(Internal, match="42P01"):
+        drain(database, two)
+
+
+@pytest.mark.parametrize(
+    ("error", "blamed"),
+    [
+        (Storage("no connection"), Blame.NOBODY),
+        (AmbiguousCommit("lost"), Blame.NOBODY),
+        (Internal("the client can't send it"), Blame.INSTALLATION),
+    ],
+)
+def test_what_the_client_says_itself_blames_no_event(error: VpayError, blamed: Blame) -> None:
+    assert events.blame(error) is blamed
 
 
 def test_a_missing_right_is_no_events_fault(database: Database, two: Endpoints) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 import psycopg
 
 from vpay_tasks.core import kinds
-from vpay_tasks.errors import VpayError
+from vpay_tasks.errors import AmbiguousCommit, Storage, VpayError
 from vpay_tasks.store import sql
 
 SQL = sql.load(__name__)
@@ -120,11 +121,30 @@ def count_failure(tx: sql.Connection, event_id: str) -> bool:
     return bool(rows and rows[0][0])
 
 
-def blames_the_event(error: VpayError) -> bool:
-    """Whether what the database refused is the event's own doing: bad data (SQLSTATE class
-    21, 22, 23, 54), or a trigger's word (P0). Neither a lock, a lost connection or a full
-    disk, which pass, nor a missing right or table, which no event can help."""
-    if sql.is_bad_data(error):
-        return True
+class Blame(Enum):
+    """Whose doing it is that an event could not be fanned out."""
+
+    NOBODY = "nobody"
+    """It passes by itself: a lock, a deadlock, a lost connection, a disk."""
+    INSTALLATION = "installation"
+    """A missing right, table or function, a standby, a statement that is cut off: hardly the
+    event's doing, unless a neighbour gets its deliveries."""
+    EVENT = "event"
+
+
+_PASSES: Final = ("08", "40", "53", "57P", "58", "55P03")
+_INSTALLATION: Final = ("0A", "25", "28", "3D", "3F", "42", "55", "57", "XX")
+"""Beginnings of SQLSTATEs. What neither names is the event's: a trigger may raise any."""
+
+
+def blame(error: VpayError) -> Blame:
+    """Whom a failed `page` or `flip` is to be laid to."""
     cause = error.__cause__
-    return isinstance(cause, psycopg.Error) and (cause.sqlstate or "")[:2] in {"21", "P0"}
+    state = (cause.sqlstate or "") if isinstance(cause, psycopg.Error) else ""
+    if isinstance(error, AmbiguousCommit) or state.startswith(_PASSES):
+        return Blame.NOBODY
+    if sql.is_bad_data(error):
+        return Blame.EVENT
+    if not state:  # the client's own: no connection, or a statement that it can't send
+        return Blame.NOBODY if isinstance(error, Storage) else Blame.INSTALLATION
+    return Blame.INSTALLATION if state.startswith(_INSTALLATION) else Blame.EVENT

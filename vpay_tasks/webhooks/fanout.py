@@ -10,7 +10,7 @@ from vpay_tasks.core import ids
 from vpay_tasks.errors import Severity, VpayError, describe
 from vpay_tasks.store import events
 from vpay_tasks.store.db import Database
-from vpay_tasks.store.events import PendingEvent, Wanted
+from vpay_tasks.store.events import Blame, PendingEvent, Wanted
 from vpay_tasks.telemetry import alert, say
 from vpay_tasks.webhooks.endpoints import Endpoints
 
@@ -35,8 +35,10 @@ def drain(db: Database, endpoints: Endpoints) -> Pass:
     """Fan out one page of pending events.
 
     Raises Storage for what passes by itself (a lock, a deadlock, a lost connection, a full
-    disk): then nothing is counted against any event. An event that is refused for its own
-    sake is counted, its neighbours go on, and the fifth time it is given up with an alert.
+    disk): then nothing is counted against any event. Whatever else refuses one event is
+    counted against it, its neighbours go on, and the fifth time it is given up with an alert.
+    What looks like the installation's fault (a missing right) is raised, and counted against
+    nobody, as long as no neighbour gets its deliveries.
     """
     page: list[PendingEvent] = []
     try:
@@ -46,7 +48,7 @@ def drain(db: Database, endpoints: Endpoints) -> Pass:
             flipped = events.flip(tx, [event.id for event in page], _wanted(page, endpoints))
         return Pass(len(page), flipped.events, 0, flipped.deliveries)
     except VpayError as error:
-        if not events.blames_the_event(error):
+        if not page or events.blame(error) is Blame.NOBODY:
             raise
         say(
             Severity.WARN,
@@ -60,18 +62,27 @@ def drain(db: Database, endpoints: Endpoints) -> Pass:
 
 def _one_by_one(db: Database, endpoints: Endpoints, page: list[PendingEvent]) -> Pass:
     done = failed = deliveries = 0
+    doubtful: list[tuple[PendingEvent, VpayError]] = []
     for event in page:
         try:
             with db.transaction() as tx:
                 events.take_turn(tx)
                 flipped = events.flip(tx, [event.id], _wanted([event], endpoints))
         except VpayError as error:
-            if not events.blames_the_event(error):
-                raise
-            failed += _count(db, event, error)
+            match events.blame(error):
+                case Blame.NOBODY:
+                    raise
+                case Blame.INSTALLATION:
+                    doubtful.append((event, error))
+                case Blame.EVENT:
+                    failed += _count(db, event, error)
         else:
             done += flipped.events  # none: another pass was first, which is no failure
             deliveries += flipped.deliveries
+    # An event that nobody wants touches less than its neighbours: it clears no installation.
+    if doubtful and not deliveries:
+        raise doubtful[0][1]
+    failed += sum(_count(db, event, error) for event, error in doubtful)
     return Pass(len(page), done, failed, deliveries)
 
 
