@@ -20,7 +20,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 
 from vpay_tasks.errors import Configuration
 
@@ -197,6 +205,12 @@ class Settings(Table):
     livemode: LivemodeTable = LivemodeTable()
     ladders: LaddersTable = LaddersTable()
     windows: WindowsTable = WindowsTable()
+    _files: tuple[Path, ...] = PrivateAttr(())
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Those that `${file:…}` took values from: a secret is rotated in its own file."""
+        return self._files
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
@@ -227,7 +241,8 @@ def read(path: Path, env: Mapping[str, str]) -> Settings:
         raise Configuration(f"cannot read {path}: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise Configuration(f"{path} is not TOML: {error}") from None
-    raw = _filled_in(raw, env, "", faults)
+    files: list[Path] = []
+    raw = _filled_in(raw, env, "", faults, files)
     for table, variable in (("database", "VPAY_DATABASE_URL"), ("broker", "VPAY_BROKER_URL")):
         if variable in env:
             raw[table] = {**raw.get(table, {}), "url": env[variable]}
@@ -237,6 +252,7 @@ def read(path: Path, env: Mapping[str, str]) -> Settings:
     if faults or settings is None:
         lines = "\n".join(f"  {fault}" for fault in sorted(set(faults)))
         raise Configuration(f"{path}: {len(set(faults))} fault(s)\n{lines}")
+    settings._files = tuple(dict.fromkeys(files))  # noqa: SLF001 its own module
     return settings
 
 
@@ -275,20 +291,26 @@ def _cross_faults(settings: Settings) -> Iterable[str]:
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
 
-def _filled_in(value: Any, env: Mapping[str, str], where: str, faults: list[str]) -> Any:
-    """`value` with its placeholders replaced; names a placeholder's key, never its value."""
+def _filled_in(
+    value: Any, env: Mapping[str, str], where: str, faults: list[str], files: list[Path]
+) -> Any:
+    """`value` with its placeholders replaced, and the files they name appended to `files`;
+    names a placeholder's key, never its value."""
     if isinstance(value, dict):
-        return {k: _filled_in(v, env, f"{where}.{k}".strip("."), faults) for k, v in value.items()}
+        inner = ((k, f"{where}.{k}".strip("."), v) for k, v in value.items())
+        return {k: _filled_in(v, env, path, faults, files) for k, path, v in inner}
     if isinstance(value, list):
-        return [_filled_in(v, env, f"{where}.{i}", faults) for i, v in enumerate(value)]
+        return [_filled_in(v, env, f"{where}.{i}", faults, files) for i, v in enumerate(value)]
     if not isinstance(value, str):
         return value
 
     def found(match: re.Match[str]) -> str:
         name = match.group(1)
         if name.startswith("file:"):
+            file = Path(name.removeprefix("file:"))
+            files.append(file)
             try:
-                return Path(name.removeprefix("file:")).read_text("utf-8").rstrip("\n")
+                return file.read_text("utf-8").rstrip("\n")
             except (OSError, UnicodeDecodeError) as error:
                 faults.append(f"{where}: cannot read ${{{name}}}: {type(error).__name__}")
                 return ""

@@ -22,6 +22,7 @@ from vpay_tasks.runtime.process import WorkerProcess
 from vpay_tasks.store import deliveries
 from vpay_tasks.store.db import Connection, Database
 from vpay_tasks.store.hints import Hinter
+from vpay_tasks.webhooks import vetting
 from vpay_tasks.webhooks.endpoints import Endpoints
 
 BUILT_IN = (poll_charge, deliver_webhook, fan_out_events)
@@ -44,19 +45,32 @@ def database(settings: Settings, *, application: str = "vpay") -> Database:
 def rails(settings: Settings) -> dict[str, RailPort]:
     """The rails of the settings, by code. Raises Configuration with every fault of theirs."""
     faults: list[str] = []
-    built = build_rails(settings.rails, settings.windows, faults)
-    payer.ring(settings.keys, faults)
-    if faults:
-        lines = "\n".join(f"  {fault}" for fault in sorted(faults))
-        raise Configuration(f"settings: {len(faults)} fault(s)\n{lines}")
+    built = _rails(settings, faults)
+    _refuse(faults)
     return built
 
 
+def _rails(settings: Settings, faults: list[str]) -> dict[str, RailPort]:
+    built = build_rails(settings.rails, settings.windows, faults)
+    payer.ring(settings.keys, faults)
+    return built
+
+
+def _refuse(faults: list[str]) -> None:
+    """All at once: a person mends a file once, not fault by fault."""
+    if faults:
+        lines = "\n".join(f"  {fault}" for fault in sorted(faults))
+        raise Configuration(f"settings: {len(faults)} fault(s)\n{lines}")
+
+
 def context(settings: Settings, path: Path | None) -> Context:
-    """What handlers reach. Raises Configuration."""
+    """What handlers reach. Raises Configuration with every fault of rails and endpoints."""
+    faults = vetting.faults(settings)
+    built = _rails(settings, faults)
+    _refuse(faults)
     return Context(
         db=database(settings, application="vpay worker"),
-        rails=rails(settings),
+        rails=built,
         endpoints=Endpoints(settings, path=path),
         ladders=settings.ladders,
         windows=settings.windows,
@@ -96,6 +110,7 @@ def worker(settings: Settings, path: Path | None) -> CarryingBroker:
 
 def dispatcher(settings: Settings, path: Path | None = None) -> Daemon:
     """`vpay-dispatch`, ready to `run()`."""
+    _refuse(vetting.faults(settings))
     known = registry(settings)
     strays = {item.kind.queue for item in known} - set(settings.dispatch.queues)
     if strays:

@@ -113,6 +113,7 @@ def test_placeholders_take_from_the_environment_and_from_files(path: Path, tmp_p
     settings = config.read(path, {"PASSWORD": "p", "NAME": "n"})
     assert settings.database.url.get_secret_value() == "postgresql://u:p@db/n"
     assert settings.keys.payer_ref == (SecretStr(SECRET),)
+    assert settings.files == (tmp_path / "secret",)
 
 
 def test_a_placeholder_that_cannot_be_filled_names_its_key(path: Path) -> None:

@@ -171,3 +171,118 @@ def test_a_file_that_is_written_while_it_is_read_is_read_again(tmp_path: Path) -
     assert url_of(endpoints) == "http://one/"
     endpoints.look_now()
     assert url_of(endpoints) == "http://a-third-one/"
+
+
+def test_a_file_that_changed_between_load_and_construction_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "vpay.toml"
+    written(path, "http://one/")
+
+    def load() -> config.Settings:
+        return config.read(path, ENV)
+
+    loaded = load()
+    written(path, "http://two/")
+    endpoints = Endpoints(loaded, path=path, load=load)
+    endpoints.look_now()
+    assert url_of(endpoints) == "http://two/"
+
+
+def with_secret(path: Path, *files: Path) -> None:
+    secrets = ", ".join(f'"${{file:{file}}}"' for file in files)
+    written(path, "http://one/")
+    path.write_text(f"{path.read_text()}secrets = [{secrets}]\n")
+
+
+def rotated(file: Path, secret: str) -> None:
+    """As orchestrators do it: another file in the old one's place."""
+    new = file.with_suffix(".new")
+    new.write_text(f"{secret}\n")
+    new.replace(file)
+
+
+def secrets_of(endpoints: Endpoints) -> tuple[str, ...]:
+    found = endpoints.get(MERCHANT, "main")
+    assert found is not None
+    return found.live_secrets(NOON)
+
+
+def test_a_secret_that_is_rotated_in_its_own_file_is_taken_over(tmp_path: Path) -> None:
+    path, first, second = (tmp_path / name for name in ("vpay.toml", "first", "second"))
+    rotated(first, "old-secret")
+    with_secret(path, first)
+    endpoints = watching(path)
+    endpoints.look_now()
+    assert secrets_of(endpoints) == ("old-secret",)
+    rotated(first, "new-secret")
+    endpoints.look_now()
+    assert secrets_of(endpoints) == ("new-secret",)
+    rotated(second, "another")
+    with_secret(path, second, first)
+    endpoints.look_now()
+    assert secrets_of(endpoints) == ("another", "new-secret")
+    rotated(second, "and another")
+    endpoints.look_now()
+    assert secrets_of(endpoints) == ("and another", "new-secret")
+
+
+def test_a_secrets_file_that_changed_while_it_was_read_for_the_first_time_is_read_again(
+    tmp_path: Path,
+) -> None:
+    path, file = tmp_path / "vpay.toml", tmp_path / "secret"
+    rotated(file, "old-secret")
+    written(path, "http://one/")
+    writes = ["new-secret"]
+
+    def load() -> config.Settings:
+        found = config.read(path, ENV)
+        if found.files and writes:
+            rotated(file, writes.pop())
+        return found
+
+    endpoints = Endpoints(load(), path=path, load=load)
+    with_secret(path, file)
+    endpoints.look_now()
+    endpoints.look_now()
+    assert secrets_of(endpoints) == ("new-secret",)
+
+
+def test_a_secrets_file_that_comes_after_its_name_mends_the_settings(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, file = tmp_path / "vpay.toml", tmp_path / "secret"
+    written(path, "http://one/")
+    endpoints = watching(path)
+    with_secret(path, file)
+    endpoints.look_now()
+    endpoints.look_now()
+    assert len(alerts(caplog)) == 1
+    rotated(file, "late-secret")
+    endpoints.look_now()
+    assert secrets_of(endpoints) == ("late-secret",)
+
+
+def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "vpay.toml"
+    written(path, "http://one/")
+    reads: list[int] = []
+
+    def load() -> config.Settings:
+        reads.append(1)
+        return config.read(path, ENV)
+
+    endpoints = Endpoints(config.read(path, ENV), path=path, load=load)
+    for _ in range(3):
+        endpoints.look_now()
+    assert len(reads) == 1
+
+
+def test_a_process_that_was_started_by_its_environment_alone_misses_no_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "vpay.toml"
+    endpoints = watching(path)
+    endpoints.look_now()
+    assert alerts(caplog) == []
+    written(path, "http://late/")
+    endpoints.look_now()
+    assert url_of(endpoints) == "http://late/"

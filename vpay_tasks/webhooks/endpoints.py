@@ -1,7 +1,8 @@
 """Merchants' endpoints, as the settings have them now.
 
-The file is looked at every 5 s and read again when it changed, without a restart. A broken
-file changes nothing and alerts once: a typing error must not take a merchant's endpoints.
+The file, and those that its placeholders take secrets from, are looked at every 5 s and
+read again when one changed, without a restart. A broken file changes nothing and alerts once:
+a typing error must not take a merchant's endpoints.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from vpay_tasks.config import EndpointSecret, EndpointTable, MerchantTable, Sett
 from vpay_tasks.core import kinds
 from vpay_tasks.errors import Configuration, Severity, describe
 from vpay_tasks.telemetry import alert, say
+from vpay_tasks.webhooks import vetting
 from vpay_tasks.webhooks.sign import SIGNATURES_MAX, is_usable, key_id
 
 LOOK_EVERY_S: Final = 5.0
 """How stale an endpoint may be. Lower: a stat per delivery for nothing."""
 
 Mark = tuple[int, int, int]
+"""What a file's change changes: time, size, inode."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,12 @@ class Endpoints:
         self._load = load
         self._lock = threading.Lock()
         self._looked = time.monotonic()
-        self._mark = self._file_mark()
+        self._files = settings.files
+        # None, so that the first look reads: the file may have changed since the settings
+        # were loaded, and a mark taken now would hide that for ever.
+        self._marks: list[Mark | None] | None = None
+        # Without a file the environment was enough, and no file that never was is missed.
+        self._was_there = path is not None and _mark(path) is not None
         self._broken = False
         self._by_merchant = _by_merchant(settings.merchants)
 
@@ -125,30 +133,46 @@ class Endpoints:
                 self._lock.release()
 
     def _reread(self) -> None:
+        assert self._path is not None
         self._looked = time.monotonic()
-        before = self._file_mark()
-        if before == self._mark and before is not None:
+        files = (self._path, *self._files)
+        before = [_mark(file) for file in files]
+        if before == self._marks:
             return
-        if before is None:  # not read: without its file, load() may find an empty one enough
-            self._mark = None
-            self._tell_broken(Configuration("the settings file is gone"))
+        if before[0] is None:  # not read: without its file, load() may find an empty one enough
+            if self._was_there:
+                self._tell_broken(Configuration("the settings file is gone"))
             return
         try:
-            settings = self._load()
+            settings = self._checked()
         except Configuration as error:
-            self._mark = before
+            # Read at every look until it is mended: what is missing may be a file that no
+            # mark is taken of yet.
+            self._marks = None
             self._tell_broken(error)
             return
-        if self._file_mark() != before:
+        if [_mark(file) for file in files] != before:
             return  # it was written while we read: half of each. The next look decides.
-        self._mark, self._broken = before, False
-        self._by_merchant = _by_merchant(settings.merchants)
+        self._was_there = True
+        # Files named for the first time have no mark in it: the next look reads once more.
+        self._marks = before
+        self._files, self._broken = settings.files, False
+        found = _by_merchant(settings.merchants)
+        if found == self._by_merchant:
+            return
+        self._by_merchant = found
         say(
             Severity.INFO,
             "the endpoints were read again",
             action="endpoints_reloaded",
             endpoints=sum(map(len, self._by_merchant.values())),
         )
+
+    def _checked(self) -> Settings:
+        settings = self._load()
+        if found := vetting.faults(settings):
+            raise Configuration("; ".join(found))
+        return settings
 
     def _tell_broken(self, error: Configuration) -> None:
         if not self._broken:
@@ -160,14 +184,13 @@ class Endpoints:
                 error=describe(error),
             )
 
-    def _file_mark(self) -> Mark | None:
-        if self._path is None:
-            return None
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+def _mark(path: Path) -> Mark | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def _by_merchant(merchants: Iterable[MerchantTable]) -> Mapping[str, Mapping[str, Endpoint]]:

@@ -1,0 +1,62 @@
+"""What of the endpoints' settings can never work, told when they are read.
+
+Not config.py's to say: it doesn't know which events there are, nor which URLs are called.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Final
+
+from vpay_tasks.config import EndpointTable, Settings
+from vpay_tasks.core.events import EventType
+from vpay_tasks.webhooks import egress
+from vpay_tasks.webhooks.sign import SIGNATURES_MAX, is_usable
+
+_TYPES: Final = tuple(kind.value for kind in EventType)
+_FAMILIES: Final = tuple(sorted({f"{kind.rpartition('.')[0]}.*" for kind in _TYPES}))
+
+
+def faults(settings: Settings) -> list[str]:
+    """A line for each setting of an endpoint that no delivery could be made with. Never
+    quotes a URL or a secret. An endpoint without a secret is none: its deliveries wait."""
+    return [
+        f"merchants.{merchant.id}.endpoints.{endpoint.id}.{fault}"
+        for merchant in settings.merchants
+        for endpoint in merchant.endpoints
+        for fault in (*_url(endpoint), *_secrets(endpoint), *_types(endpoint))
+    ]
+
+
+def _url(endpoint: EndpointTable) -> Iterator[str]:
+    try:
+        egress.parse(endpoint.url)
+    except egress.EgressRefused as refused:
+        yield f"url: {refused}"
+
+
+def _secrets(endpoint: EndpointTable) -> Iterator[str]:
+    if len(endpoint.secrets) > SIGNATURES_MAX:
+        yield f"secrets: at most {SIGNATURES_MAX}, take out the oldest"
+    for number, entry in enumerate(endpoint.secrets):
+        secret = entry.secret.get_secret_value()
+        if not is_usable(secret):
+            yield f"secrets.{number}: is blank"
+        elif secret != secret.strip() or not secret.isprintable():
+            yield f"secrets.{number}: holds white space around it, or a line break"
+        elif secret.startswith(("v1,", "v1a,")):
+            yield f"secrets.{number}: is a signature (v1,…) and no secret"
+
+
+def _types(endpoint: EndpointTable) -> Iterator[str]:
+    if not endpoint.types:
+        yield 'types: names none; leave it out for all of them, or write "*"'
+    for number, wanted in enumerate(endpoint.types):
+        if wanted == "*" or wanted in _TYPES:
+            continue
+        if wanted.endswith(".*") and any(kind.startswith(wanted[:-1]) for kind in _TYPES):
+            continue
+        near = difflib.get_close_matches(wanted, (*_TYPES, *_FAMILIES), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_TYPES)}"
+        yield f"types.{number}: no event is called {wanted!r}; {hint}"
