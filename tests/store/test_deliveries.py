@@ -109,9 +109,21 @@ def test_nothing_leaves_a_terminal_state(
         assert not deliveries.stamp(connection, found, DIGEST)
         assert not deliveries.poison(connection, found, "changed")
     assert read(database, delivery_id).state == ended
-    other = "pending" if ended != "pending" else "gone"
-    with pytest.raises(Exception, match="nothing leaves a terminal state"):
-        rows(database, "UPDATE vpay.webhook_deliveries SET state = %s, ended_at = NULL", other)
+    for other in ("pending", *ENDED):
+        at = None if other == "pending" else "now"
+        query = "UPDATE vpay.webhook_deliveries SET state = %s, ended_at = %s::timestamptz"
+        if other != ended:
+            with pytest.raises(Exception, match="nothing leaves a terminal state"):
+                rows(database, query, other, at)
+
+
+def test_a_success_of_an_older_attempt_forgets_no_later_one(
+    database: Database, delivery_id: str
+) -> None:
+    assert record(database, delivery_id, 1)
+    assert record(database, delivery_id, 2)
+    assert record(database, delivery_id, 1, "delivered")
+    assert read(database, delivery_id).attempts == 2
 
 
 def test_a_stamp_is_made_once_per_revision_and_never_by_a_run_that_was_overtaken(

@@ -85,6 +85,12 @@ def test_retry_after_as_a_date_is_compared_with_the_clock_that_is_given() -> Non
     assert next_delay(RUNGS, 1, spread=0.0, status=503, retry_after=date, now=NOW) == 90
 
 
+@pytest.mark.parametrize("zone", ["", " -0000"])
+def test_a_date_without_a_zone_is_no_wish_whatever_this_machines_zone(zone: str) -> None:
+    assert wish(f"Wed, 26 Nov 2025 16:00:00{zone}", NOW) is None
+    assert wish("Wed, 26 Nov 2025 16:00:00 GMT", NOW) == 2 * 86_400
+
+
 def test_retry_after_means_nothing_with_another_status() -> None:
     assert next_delay(RUNGS, 1, spread=0.0, status=500, retry_after="100", now=NOW) == 30
 

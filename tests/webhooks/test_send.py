@@ -27,7 +27,7 @@ from tests.webhooks.receivers import (
     stays_open_after,
 )
 from vpay_tasks import telemetry
-from vpay_tasks.webhooks import egress
+from vpay_tasks.webhooks import egress, send
 from vpay_tasks.webhooks.answer import Incoming, excerpt
 from vpay_tasks.webhooks.egress import EgressRefused
 from vpay_tasks.webhooks.send import Answer, post
@@ -233,6 +233,29 @@ def test_a_secret_that_the_receiver_says_back_is_not_kept() -> None:
         assert sent(receiver.url, hide=("s3cr3t-key",)).excerpt == "your key is [secret]!"
 
 
+BASE64 = "whsec_MfKQ9r8G/KYqrTwj/UPD8ILPZIo2LaLaSw=="
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        BASE64,
+        BASE64.removeprefix("whsec_"),
+        BASE64.rstrip("="),
+        BASE64.removeprefix("whsec_").rstrip("="),
+        BASE64.replace("/", "\\/"),
+        BASE64.removeprefix("whsec_").replace("/", "\\/"),
+    ],
+)
+def test_a_secret_is_hidden_in_every_spelling_that_libraries_take(said: str) -> None:
+    kept = excerpt(f"<{said}>".encode(), (BASE64,))
+    assert kept.replace("whsec_", "").replace("=", "") == "<[secret]>"
+
+
+def test_hiding_a_secret_that_is_no_more_than_its_prefix_hides_nothing_else() -> None:
+    assert excerpt(b"fine", ("whsec_", "")) == "fine"
+
+
 def test_a_compressed_answer_is_never_decompressed() -> None:
     bomb = gzip.compress(b"0" * 50_000_000)
     with receiving(answer(500, bomb, "Content-Encoding: gzip")) as receiver:
@@ -311,6 +334,21 @@ def test_tls_is_verified_by_name_and_delivers(tmp_path: Path) -> None:
     with receiving(answer(200), tls=server) as receiver:
         assert sent(receiver.url, tls=client).status == 200
     assert receiver.bodies() == [BODY]
+
+
+def test_the_keys_of_a_connection_are_written_to_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, _ = tls_for(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "127.0.0.1.pem"))
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
+    send._shared_tls.cache_clear()
+    try:
+        with receiving(answer(200), tls=server) as receiver:
+            assert sent(receiver.url).status == 200
+    finally:
+        send._shared_tls.cache_clear()
+    assert not (tmp_path / "keys").exists()
 
 
 def test_a_certificate_that_nobody_vouches_for_gets_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from vpay_tasks.webhooks.sign import spellings
+
 READ_MAX: Final = 16_384
 """Bytes read of an answer, its head included. The log keeps 2,000 characters of them."""
 EXCERPT_MAX: Final = 2_000
@@ -97,10 +99,11 @@ class Incoming:
 
 def excerpt(raw: bytes, hide: tuple[str, ...] = ()) -> str:
     """`raw` as text that is safe to store and to show: NUL, control, bidi and invisible
-    characters escaped, at most 2,000 characters, none of `hide` in it."""
+    characters escaped, at most 2,000 characters, none of the secrets `hide` in it."""
     text = raw.decode("utf-8", "backslashreplace")
     for secret in hide:
-        text = text.replace(secret, "[secret]")
+        for spelling in spellings(secret):
+            text = text.replace(spelling, "[secret]")
     text = text[:EXCERPT_MAX]
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown[:EXCERPT_MAX]

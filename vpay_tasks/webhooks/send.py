@@ -70,7 +70,7 @@ def post(
     """POST `body` to `url` within `whole` seconds, of which the connection may take `connect`.
 
     Never raises for anything that the receiver, the network or the URL does. `hide` are
-    texts that the answer's excerpt must not repeat. `tls` replaces the shared context.
+    secrets that the answer's excerpt must not repeat. `tls` replaces the shared context.
     """
     deadline = Deadline(whole)
     address: str | None = None

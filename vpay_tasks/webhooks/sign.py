@@ -104,6 +104,15 @@ def standard_key(secret: str) -> bytes:
     return key or secret.encode()
 
 
+def spellings(secret: str) -> list[str]:
+    """How a receiver may say the secret back, the longest first: whole, without `whsec_`,
+    without padding, and as JSON writes its slashes."""
+    bare = secret.removeprefix("whsec_")
+    plain = {secret, bare, bare.rstrip("=")} - {""}
+    every = plain | {text.replace("/", "\\/") for text in plain}
+    return sorted(every, key=lambda text: (-len(text), text))
+
+
 def key_id(secret: str) -> str:
     """A fingerprint to compare secrets by, in logs and with a merchant."""
     return hashlib.sha256(b"vpay key id\0" + secret.encode()).hexdigest()[:12]
