@@ -250,3 +250,11 @@ def test_a_refusal_and_an_event_show_neither_secret_nor_body() -> None:
     assert SECRET not in shown
     assert OLD not in shown
     assert "payment_intent" not in refused.value.reason
+
+
+@pytest.mark.parametrize("at", range(64))
+def test_every_digit_of_a_signature_counts(at: int) -> None:
+    other = "0" if GOOD[at] != "0" else "1"
+    forged = GOOD[:at] + other + GOOD[at + 1 :]
+    with pytest.raises(SignatureRefused):
+        verify(BODY, f"t={NOW},v1={forged}", SECRET, now=NOW)
