@@ -38,6 +38,8 @@ class Bench(ABC):
     """Its own for pending, succeeded and failed."""
     reason: ClassVar[str]
     """The key of a failure's words."""
+    decides: ClassVar[Reply]
+    """An answer to a submit that settles by its JSON what became of it."""
 
     @abstractmethod
     def table(self, stub: StubRail) -> dict[str, Any]:
@@ -94,6 +96,7 @@ class MtnBench(Bench):
     not_found = Reply(404, b'{"code":"RESOURCE_NOT_FOUND"}')
     words: ClassVar = {"pending": "PENDING", "succeeded": "SUCCESSFUL", "failed": "FAILED"}
     reason = "reason"
+    decides = Reply(400, b'{"code":"PAYER_NOT_FOUND"}')
 
     def table(self, stub: StubRail) -> dict[str, Any]:
         return {"base_url": stub.url, **dataclasses.asdict(stub.credentials)}
@@ -126,6 +129,7 @@ class OrangeBench(Bench):
     not_found = None
     words: ClassVar = {"pending": "INITIATED", "succeeded": "SUCCESS", "failed": "FAILED"}
     reason = "message"
+    decides = Reply(201, b'{"pay_token":"p","payment_url":"https://pay.example/p"}')
 
     def table(self, stub: StubRail) -> dict[str, Any]:
         return {
@@ -167,6 +171,7 @@ class ParrotBench(Bench):
     not_found = Reply(404, b'{"error":"unknown id"}')
     words: ClassVar = {"pending": "waiting", "succeeded": "paid", "failed": "refused"}
     reason = "reason"
+    decides = Reply(422, b'{"reason":"no account"}')
 
     def table(self, stub: StubRail) -> dict[str, Any]:
         factory = "tests.rails.example_rail:from_settings"
@@ -202,6 +207,9 @@ BENCHES: Final[dict[str, Bench]] = {bench.code: bench for bench in (MTN, ORANGE,
 def nowhere(bench: Bench, inquiry: Inquiry) -> dict[str, Answer]:
     """Answers to a question that are no verdict on any rail."""
     paid = bench.said(inquiry, "succeeded").body
+    failed = bench.said(inquiry, "failed").body
+    # The word stands in both, so it stands twice.
+    twice = failed.removeprefix(b"{").removesuffix(b"}")
     return {
         **troubles(),
         **anothers(bench, inquiry),
@@ -223,7 +231,27 @@ def nowhere(bench: Bench, inquiry: Inquiry) -> dict[str, Answer]:
         "202": Reply(202, paid),
         "400": Reply(400, bench.said(inquiry, "failed").body),
         "500 that says paid": Reply(500, paid),
+        **{name: Reply(200, body) for name, body in garbled(paid, twice).items()},
     }
+
+
+def garbled(body: bytes, *more: bytes) -> dict[str, bytes]:
+    """`body`, an object, with something in it that makes it no JSON that two readers would
+    read alike; `more` are members that stand in it already."""
+    inner = body.strip().removeprefix(b"{").removesuffix(b"}")
+    added = [
+        b'"x":1e99999999999999999999',
+        b'"x":1e-99999999999999999999',
+        b'"x":[1e999]',
+        b'"x":' + b"9" * 5000,
+        b'"x":0.' + b"9" * 5000,
+        b'"x":NaN',
+        b'"x":-Infinity',
+        b'"x":1,"x":2',
+        b'"x":{"y":1,"y":1}',
+        *more,
+    ]
+    return {f"garbled by {text[:30].decode()}": b"{%b,%b}" % (inner, text) for text in added}
 
 
 def anothers(bench: Bench, inquiry: Inquiry) -> dict[str, Answer]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.rails.benches import BENCHES, Bench, anothers, nowhere, troubles
+from tests.rails.benches import BENCHES, Bench, anothers, garbled, nowhere, troubles
 from tests.rails.reached import reached
 from vpay_sandbox.httpd import Answer, Reply
 from vpay_sandbox.stub_rail import StubRail
@@ -145,6 +145,10 @@ def test_whatever_trouble_a_submit_meets_the_rail_may_have_it(bench: Bench, stub
         "400 in bytes": Reply(400, b"\xff\x00"),
         "404": Reply(404),
         "huge": Reply(201, b" " * (256 * 1024 + 1)),
+        **{
+            name: Reply(bench.decides.status, body)
+            for name, body in garbled(bench.decides.body).items()
+        },
     }
     for name, reply in replies.items():
         stub.script(bench.submits, reply)
@@ -153,6 +157,8 @@ def test_whatever_trouble_a_submit_meets_the_rail_may_have_it(bench: Bench, stub
         assert isinstance(answer.error, Rail | Configuration), name
         assert isinstance(answer.error, RailCredentials) == (name == "403"), name
     assert "/elsewhere" not in paths(stub)
+    stub.script(bench.submits, bench.decides)
+    assert not isinstance(submit(bench, rail), Unknown)
 
 
 def test_a_reference_that_the_rail_has_is_accepted_or_unknown_and_never_declined(
@@ -297,6 +303,7 @@ def test_a_malformed_callback_is_refused_and_nothing_else(
 ) -> None:
     values: list[object] = ["", "a\x00", "x" * 129, "\ud800", 7, None, True, ["r"], {"a": 1}]
     bodies = [json.dumps(bench.callback(value)).encode() for value in values]
+    bodies += garbled(json.dumps(bench.callback("r-1")).encode()).values()
     bodies += [b"", b"[]", b"null", b"{}", b"\xff", b"[" * 100_000, b"9" * 5000, b'"r-1"', b"NaN"]
     for body in bodies:
         with pytest.raises(InvalidRequest):

@@ -154,7 +154,26 @@ def test_after_a_call_was_cut_off_the_next_one_works(stub: StubRail) -> None:
     assert call(http, f"{stub.url}/x").status == 200
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"NaN", b'{"a":Infinity}', b"[" * 100_000])
+ODD_JSON = [
+    b"",
+    b"{",
+    b"\xff",
+    b"NaN",
+    b'{"a":Infinity}',
+    b'{"a":-Infinity}',
+    b"[" * 100_000,
+    b'{"a":1e99999999999999999999}',
+    b'{"a":[{"b":1E+999}]}',
+    b'{"a":1e-99999999999999999999}',
+    b'{"a":%b}' % (b"9" * 65),
+    b'{"a":0.%b}' % (b"9" * 65),
+    b'{"a":1,"a":1}',
+    b'{"a":{"b":1,"c":2,"b":3}}',
+    b'{"a":1,"\\u0061":2}',
+]
+
+
+@pytest.mark.parametrize("body", ODD_JSON, ids=range(len(ODD_JSON)))
 def test_what_is_no_json_is_none(body: bytes) -> None:
     assert HttpAnswer(200, body).json() is None
 

@@ -1,19 +1,18 @@
 """HTTP towards rails: the only user of requests.
 
 No session: so no redirect is followed, no proxy or netrc of the environment used, no
-cookie kept. One deadline ends a call whatever the peer does, dripping headers included.
+cookie kept. One deadline ends a call whatever resolver and peer do, dripping included.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -26,6 +25,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from vpay_tasks import telemetry
 from vpay_tasks.config import WindowsTable
 from vpay_tasks.errors import Rail
+from vpay_tasks.rails import dial, strict_json
 
 BODY_MAX: Final = 256 * 1024
 """Bytes of an answer that are read. A rail's longest documented one has two thousand."""
@@ -39,12 +39,8 @@ class HttpAnswer:
     body: bytes = field(repr=False)
 
     def json(self) -> Any:
-        """The body as JSON, or None for what is none. Numbers with a point are Decimals:
-        a float would have lost what was written."""
-        try:
-            return json.loads(self.body, parse_float=Decimal, parse_constant=_refuse)
-        except (ValueError, RecursionError):
-            return None
+        """The body as strict_json reads it: None for what is none."""
+        return strict_json.read(self.body)
 
     def json_object(self) -> dict[str, Any] | None:
         value = self.json()
@@ -55,12 +51,18 @@ class RailHttp:
     """Requests to one rail. Safe to share between threads; connections are kept."""
 
     def __init__(
-        self, rail: str, windows: WindowsTable, *, clock: Callable[[], float] = time.monotonic
+        self,
+        rail: str,
+        windows: WindowsTable,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        look_up: dial.LookUp = dial.look_up,
     ) -> None:
         self._rail = rail
         self._connect = windows.rail_connect
         self._request = windows.rail_request
         self._clock = clock
+        self._look_up = look_up
         self._adapter = _Adapter(pool_maxsize=32)
 
     def call(
@@ -79,7 +81,7 @@ class RailHttp:
         if left <= 0:
             raise Rail(f"{where}: no time was left to ask")
         telemetry.count("rail_calls")
-        with _ending_after(left) as over:
+        with _ending_after(left, self._connect, self._look_up) as over:
             try:
                 answer = self._exchange(method, url, dict(headers), body, left)
             except _TooLarge:
@@ -116,52 +118,74 @@ class _TooLarge(Exception):
     pass
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
-# A timeout of the library's is per read: a peer that sends a byte a second never meets it.
-# So the call's socket is shut down from outside when its time is over.
+# A timeout of the library's is per address and per read: a name with many dead addresses
+# multiplies it, and a peer that sends a byte a second never meets it. So the call dials
+# itself, and its socket is shut down from outside when its time is over.
 class _Current(threading.local):
     call: _Call | None = None
 
 
 @dataclass
 class _Call:
-    over: threading.Event
+    until: float
+    connect: float
+    look_up: dial.LookUp
+    over: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     sock: socket.socket | None = None
 
-    def uses(self, sock: socket.socket | None) -> None:
+    def dial(self, host: str, port: int, options: dial.Options) -> socket.socket:
+        sock = dial.connect(
+            host,
+            port,
+            until=min(self.until, time.monotonic() + self.connect),
+            look_up=self.look_up,
+            options=options,
+        )
+        try:
+            self.uses(sock)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    def uses(self, sock: socket.socket) -> None:
+        """Tie the call to `sock`, before a byte of it is sent. Raises OSError once its time
+        is over."""
         with self.lock:
-            self.sock = sock
-            if self.over.is_set():
-                self._shut()
+            # A descriptor of our own: TLS takes the socket's away, and nobody else gets this
+            # one's number while the timer looks at it.
+            self._let_go()
+            self.sock = socket.socket(sock.family, sock.type, fileno=os.dup(sock.fileno()))
+            if self.over.is_set() or time.monotonic() >= self.until:
+                raise TimeoutError("no time was left to send")
 
     def end(self) -> None:
         with self.lock:
             self.over.set()
-            self._shut()
+            if self.sock is not None:
+                with suppress(OSError):  # already closed: nothing is left to end
+                    self.sock.shutdown(socket.SHUT_RDWR)
 
     def leave(self) -> None:
         # A timer that has just fired must not meet the socket's next user.
         with self.lock:
-            self.sock = None
+            self._let_go()
 
-    def _shut(self) -> None:
+    def _let_go(self) -> None:
         if self.sock is not None:
-            with suppress(OSError):  # already closed: nothing is left to end
-                # The plain method on purpose: a TLS socket's own would drop the session
-                # under the thread that reads from it.
-                socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+            self.sock.close()
+            self.sock = None
 
 
 _current = _Current()
 
 
 @contextmanager
-def _ending_after(seconds: float) -> Iterator[threading.Event]:
-    call = _Call(threading.Event())
+def _ending_after(
+    seconds: float, connect: float, look_up: dial.LookUp
+) -> Iterator[threading.Event]:
+    call = _Call(time.monotonic() + seconds, connect, look_up)
     timer = threading.Timer(seconds, call.end)
     timer.daemon = True
     _current.call = call
@@ -174,21 +198,32 @@ def _ending_after(seconds: float) -> Iterator[threading.Event]:
         call.leave()
 
 
-def _tell(connection: HTTPConnection) -> None:
-    if _current.call is not None:
-        _current.call.uses(connection.sock)
+def _call() -> _Call:
+    assert _current.call is not None, "a connection is used outside of a call"
+    return _current.call
 
 
 class _PlainConnection(HTTPConnection):
-    def getresponse(self) -> Any:
-        _tell(self)
-        return super().getresponse()
+    def request(self, *args: Any, **kwargs: Any) -> None:
+        if self.sock is not None:  # kept from an earlier call, or made by TLS just now
+            _call().uses(self.sock)
+        super().request(*args, **kwargs)
+
+    def _new_conn(self) -> socket.socket:
+        try:
+            sock = _call().dial(
+                self.host.strip("[]"), self.port or self.default_port, self.socket_options or ()
+            )
+        except TimeoutError as error:
+            raise urllib3.exceptions.ConnectTimeoutError(self, "not connected in time") from error
+        except OSError as error:
+            raise urllib3.exceptions.NewConnectionError(self, "not connected") from error
+        sock.settimeout(self.timeout)
+        return sock
 
 
-class _TlsConnection(HTTPSConnection):
-    def getresponse(self) -> Any:
-        _tell(self)
-        return super().getresponse()
+class _TlsConnection(_PlainConnection, HTTPSConnection):
+    pass
 
 
 class _PlainPool(HTTPConnectionPool):
