@@ -64,7 +64,7 @@ def claimed(connection: Connection, queue: str = "default", **options: Any) -> c
     """One claim by a dispatcher."""
     for due in claims.due_queues(connection, [queue]):
         return claims.claim(connection, due, **as_a_dispatcher(**options))
-    return claims.Claim([], 0, "")
+    return claims.Claim([], 0, 0, "")
 
 
 def claimed_ids(connection: Connection, queue: str = "default", **options: Any) -> list[int]:

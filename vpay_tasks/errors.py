@@ -209,7 +209,7 @@ def describe(error: BaseException) -> str:
     parts: list[str] = []
     link: BaseException | None = error
     while link is not None and len(parts) < 8:  # a cycle of causes must end
-        text = str(link)
+        text = _text_of(link)
         if hasattr(link, "sqlstate"):
             # The database's later lines (DETAIL) quote a row's values: not for a log.
             text = text.partition("\n")[0]
@@ -218,6 +218,14 @@ def describe(error: BaseException) -> str:
         parts.append(f"{type(link).__name__}: {text}" if text else type(link).__name__)
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return sanitise(" <- ".join(parts))
+
+
+def _text_of(error: BaseException) -> str:
+    """What the error says of itself; an exception of a user's may fail even at that."""
+    try:
+        return str(error)
+    except Exception as odd:  # noqa: BLE001 - it is the text of an error that is being told
+        return f"(its text raised {type(odd).__name__})"
 
 
 def sanitise(text: str, limit: int = LAST_ERROR_MAX) -> str:

@@ -114,11 +114,15 @@ class Fleet:
         )
 
     def workers(
-        self, *, processes: int = 1, threads: int = 4, queues: list[str] | None = None
+        self,
+        *options: str,
+        processes: int = 1,
+        threads: int = 4,
+        queues: list[str] | None = None,
     ) -> Process:
-        """One group: a Dramatiq master and its children."""
+        """One group: a Dramatiq master and its children; `options` are Dramatiq's own."""
         command = [sys.executable, "-m", "dramatiq", "vpay_tasks.actors"]
-        command += ["-p", str(processes), "-t", str(threads)]
+        command += ["-p", str(processes), "-t", str(threads), *options]
         if queues:
             command += ["-Q", *queues]
         return self.start("workers", command)

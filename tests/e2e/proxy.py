@@ -19,6 +19,7 @@ class Proxy:
         self._refusing = threading.Event()
         self._cutting = threading.Event()
         self._answers_left = 0
+        self._then_refuse = False
         self.kept_back = threading.Event()
         """Set once a client has sent something that is kept back."""
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -46,6 +47,11 @@ class Proxy:
         whoever asked can't know whether it was done."""
         self._answers_left = skip
         self._cutting.set()
+
+    def refuse_after_answer(self) -> None:
+        """Cut the connection at its next answer, and be down from then on."""
+        self._then_refuse = True
+        self.cut_on_answer()
 
     def refuse(self) -> None:
         """Be a server that is down: cut what stands, hang up on who comes."""
@@ -90,6 +96,9 @@ class Proxy:
                 if not held and self._cutting.is_set():
                     if self._answers_left == 0:
                         self._cutting.clear()
+                        if self._then_refuse:
+                            self._then_refuse = False
+                            self._refusing.set()
                         break
                     self._answers_left -= 1
                 sink.sendall(data)

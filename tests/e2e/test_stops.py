@@ -76,6 +76,49 @@ def test_a_grace_that_is_over_hands_the_lease_back_and_exits_1(
     assert board.runs("ended") == [job]
 
 
+def test_a_patience_of_dramatiq_below_our_grace_does_not_hide_what_still_runs(
+    fleet: Fleet, board: Board, eventually: Eventually
+) -> None:
+    fleet.config["worker"] |= {"grace": 3.0, "run_lease": 600.0}
+    fleet.dispatcher()
+    workers = fleet.workers("--worker-shutdown-timeout", "200", threads=2, queues=["default"])
+    job = board.enqueue("held", {"gate": "g"})
+    eventually(lambda: board.runs("began") == [job])
+    workers.signal(signal.SIGTERM)
+    assert workers.wait() == 1
+    assert workers.said("grace_over")
+    ((_, _, leased, _, failures, crashes, *_),) = board.left()
+    assert (leased, failures, crashes) == (False, 0, 0)
+
+
+def test_a_hand_back_that_fails_keeps_no_process_alive(
+    fleet: Fleet, board: Board, broker_url: str, eventually: Eventually
+) -> None:
+    fleet.config["worker"] |= {"grace": 1.0, "run_lease": 600.0}
+    fleet.dispatcher()
+    workers = fleet.workers(threads=1, queues=["default", "inbox"])
+    job = board.enqueue("held", {"gate": "g"})
+    eventually(lambda: board.runs("began") == [job])
+    waiting = board.enqueue("elsewhere", {}, queue="inbox")
+    with redis.Redis.from_url(broker_url) as client:
+        eventually(lambda: _is_leased(board, waiting) and client.llen(key("inbox")) == 0)
+    with board.database.transaction() as tx:
+        tx.execute("SELECT 1 FROM vpay.jobs FOR UPDATE")  # nothing can be released
+        workers.signal(signal.SIGTERM)
+        assert workers.wait() == 1
+    assert [line["jobs"] for line in workers.said("release")] == [1, 1]
+
+
+def test_a_worker_that_still_waits_for_its_servers_can_be_stopped(
+    fleet: Fleet, eventually: Eventually
+) -> None:
+    fleet.config["database"] = {"url": "postgresql://nobody@127.0.0.1:9/none"}
+    workers = fleet.workers()
+    eventually(lambda: workers.said("boot_wait"))
+    workers.signal_group(signal.SIGTERM)
+    assert workers.wait() == 69
+
+
 def test_a_stopped_worker_that_wakes_past_its_lease_settles_nothing(
     fleet: Fleet, board: Board, eventually: Eventually
 ) -> None:

@@ -212,6 +212,25 @@ def test_a_draining_process_takes_nothing_more(
     eventually(lambda: other.look_for(sent[2:], in_order=False))
 
 
+def test_a_pop_that_was_under_way_at_the_signal_is_given_back(
+    made: Made, worker: Starts, eventually: Eventually
+) -> None:
+    given_back: list[Envelope] = []
+    consuming = worker()
+    consuming.broker.give_back = given_back.append
+    sent = envelopes(1)
+    looking = threading.Thread(target=consuming.look)
+    publisher = made()
+    looking.start()  # waits in the broker for about a second
+    consuming.broker.draining.set()
+    eventually(lambda: _published(publisher, sent))
+    looking.join()
+    # It came out of the broker, or is still in it for the others; it lies here no longer.
+    assert consuming.got == []
+    assert all(one in sent for one in given_back)
+    assert consuming.broker.held.take_all() == []
+
+
 def test_a_broker_that_is_down_fails_the_publish_and_serves_the_next_one(
     any_broker: BrokerServer, made: Made, worker: Starts, eventually: Eventually
 ) -> None:

@@ -6,14 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import proxy
-from tests.factories import a_job, a_worker, change, claimed, row
+from tests.factories import a_job, change, row
 from tests.runtime.bench import Bench
 from vpay_tasks import telemetry
 from vpay_tasks.core.job import Again, Done, Park
-from vpay_tasks.errors import Configuration, Internal, InvalidRequest, LeaseLost, Rail, Storage
-from vpay_tasks.runtime.envelope import Envelope
-from vpay_tasks.store import jobs
+from vpay_tasks.errors import Configuration, Internal, InvalidRequest, Rail, Storage
 from vpay_tasks.store.db import Database
 
 
@@ -97,6 +94,45 @@ def test_what_a_task_raises_decides_its_row(
     assert found is not None
     assert (found["dead_reason"], found["failures"]) == (reason, failures)
     assert type(error).__name__ in found["last_error"]
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise LookupError
+
+
+class OddlyClassified(InvalidRequest):
+    dead_reason = "whatever"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("error", [Mute(), OddlyClassified("x")], ids=["mute", "oddly classified"])
+def test_an_error_that_cant_be_told_leaks_neither_its_row_nor_its_mates(
+    bench: Bench, database: Database, ran: list[Any], error: Exception
+) -> None:
+    def fails(job: Any, ctx: Any, *, n: int) -> None:
+        ran.append(n)
+        if n == 0:
+            raise error
+
+    bench.task(fails, batch=3)
+    odd, *mates = [a_job(database, payload={"n": n}) for n in range(3)]
+    bench.run(batches={"a_kind": 3})
+    assert ran == [0, 1, 2]
+    found = row(database, odd)
+    assert found is not None
+    assert found["lease"] is None
+    assert [row(database, mate) for mate in mates] == [None, None]
+
+
+def test_a_park_without_words_is_an_ordinary_failure_of_its_task(
+    bench: Bench, database: Database
+) -> None:
+    bench.task(lambda job, ctx: Park(None))  # type: ignore[arg-type]
+    job = a_job(database)
+    bench.run()
+    found = row(database, job)
+    assert found is not None
+    assert (found["lease"], found["failures"]) == (None, 1)
 
 
 def test_a_protected_kind_is_never_parked_by_a_bug(bench: Bench, database: Database) -> None:
@@ -233,145 +269,3 @@ def test_a_draining_process_gives_back_what_it_has_not_begun(
         assert (found["lease"], found["crashes"], found["failures"]) == (None, 0, 0)
     bench.run()
     assert ran == [first], "a drained process starts nothing"
-
-
-def test_finishing_commits_the_handlers_writes_and_the_finish_together(
-    bench: Bench, database: Database
-) -> None:
-    with database.connection() as connection:
-        connection.execute("CREATE TABLE public.effects (n int)")
-
-    def writes(job: Any, ctx: Any) -> Again:
-        with job.finishing() as tx:
-            tx.execute("INSERT INTO public.effects VALUES (1)")
-        return Again(60)  # comes too late, and is not settled again
-
-    bench.task(writes)
-    job = a_job(database)
-    lost = telemetry.counts().get("settles_lost", 0)
-    bench.run()
-    assert row(database, job) is None
-    assert _effects(database) == 1
-    assert telemetry.counts().get("settles_lost", 0) == lost
-
-
-def test_finishing_writes_nothing_when_the_lease_is_lost(bench: Bench, database: Database) -> None:
-    with database.connection() as connection:
-        connection.execute("CREATE TABLE public.effects (n int)")
-
-    def loses(job: Any, ctx: Any) -> None:
-        with ctx.db.connection() as connection:
-            jobs.release(connection, {job.id: job.lease})
-        with job.finishing() as tx:
-            tx.execute("INSERT INTO public.effects VALUES (1)")
-
-    bench.task(loses)
-    job = a_job(database)
-    bench.run()
-    found = row(database, job)
-    assert found is not None
-    assert (found["lease"], found["failures"], found["dead_reason"]) == (None, 0, None)
-    assert _effects(database) == 0
-
-
-def test_an_error_inside_finishing_rolls_back_and_is_an_ordinary_failure(
-    bench: Bench, database: Database
-) -> None:
-    with database.connection() as connection:
-        connection.execute("CREATE TABLE public.effects (n int)")
-
-    def fails(job: Any, ctx: Any) -> None:
-        with job.finishing() as tx:
-            tx.execute("INSERT INTO public.effects VALUES (1)")
-            raise RuntimeError("half way")
-
-    bench.task(fails)
-    job = a_job(database)
-    bench.run()
-    found = row(database, job)
-    assert found is not None
-    assert found["failures"] == 1
-    assert _effects(database) == 0
-
-
-def test_a_handler_that_raises_after_finishing_is_told_and_not_settled_again(
-    bench: Bench, database: Database
-) -> None:
-    def raises(job: Any, ctx: Any) -> None:
-        with job.finishing():
-            pass
-        raise RuntimeError("too late")
-
-    bench.task(raises)
-    job = a_job(database)
-    failures = telemetry.counts().get("job_failures", 0)
-    bench.run()
-    assert row(database, job) is None
-    assert telemetry.counts().get("job_failures", 0) == failures
-
-
-def test_a_lease_lost_by_a_handlers_own_account_is_not_settled(
-    bench: Bench, database: Database
-) -> None:
-    def gives_up(job: Any, ctx: Any) -> None:
-        raise LeaseLost("seen elsewhere")
-
-    bench.task(gives_up)
-    job = a_job(database)
-    bench.run()
-    found = row(database, job)
-    assert found is not None
-    assert found["lease"] is not None, "the lease's end decides"
-
-
-def test_a_start_whose_answer_was_lost_is_overruled_and_runs_once(
-    database: Database, dsn: str, ran: list[Any]
-) -> None:
-    a_worker(database)
-    with proxy.before(dsn) as (line, through):
-        shaky = Database(through, application="shaky")
-        bench = Bench(shaky, dsn)
-        bench.task(lambda job, ctx: ran.append(job.id))
-        first = a_job(database)
-        bench.run()
-        second = a_job(database)
-        with database.connection() as connection:
-            (message,) = claimed(connection).messages
-        line.cut_on_answer()
-        bench.runner.run_message(Envelope("default", tuple(message.ids), message.lease))
-        bench.settler.close()
-        shaky.close()
-    assert ran == [first, second]
-    assert row(database, second) is None
-
-
-def test_a_finishing_whose_commit_lost_its_answer_stands_and_is_not_run_again(
-    database: Database, dsn: str, ran: list[Any]
-) -> None:
-    a_worker(database)
-    with database.connection() as connection:
-        connection.execute("CREATE TABLE public.effects (n int)")
-    with proxy.before(dsn) as (line, through):
-        shaky = Database(through, application="shaky")
-        bench = Bench(shaky, dsn)
-
-        def writes(job: Any, ctx: Any) -> None:
-            ran.append(job.id)
-            with job.finishing() as tx:
-                tx.execute("INSERT INTO public.effects VALUES (1)")
-                line.cut_on_answer(skip=1)  # the finish is answered, its commit is not
-
-        bench.task(writes)
-        job = a_job(database)
-        bench.run()
-        bench.settler.close()
-        shaky.close()
-    assert ran == [job]
-    assert row(database, job) is None
-    assert _effects(database) == 1
-
-
-def _effects(database: Database) -> int:
-    with database.connection() as connection:
-        rows = connection.execute("SELECT count(*) FROM public.effects").fetchall()
-    return int(rows[0][0])

@@ -133,3 +133,49 @@ def test_a_stale_settle_is_counted_and_let_go(
     wait([settler.submit(stale, Ending(Verb.FINISH))])
     assert row(database, runs[0].id) is not None
     assert telemetry.counts()["settles_lost"] == lost + 1
+
+
+def test_an_ambiguous_settle_is_looked_up_before_it_is_sent_again(
+    dsn: str, database: Database, runs: list[Run], eventually: Eventually
+) -> None:
+    """Postgres is away while the answer is missing: it was done, and must not look lost."""
+    lost = telemetry.counts().get("settles_lost", 0)
+    with proxy.before(dsn) as (line, through):
+        settler = Settler(through, Registry(), application="test")
+        settler.start()
+        wait([settler.submit(runs[0], Ending(Verb.FINISH))])
+        line.refuse_after_answer()
+        pending = settler.submit(runs[1], Ending(Verb.RETRY, 600.0, "why"))
+        eventually(lambda: (row(database, runs[1].id) or {})["lease"] is None)
+        eventually(lambda: pending.tries >= 2)
+        line.accept_again()
+        wait([pending])
+        settler.close()
+    assert telemetry.counts().get("settles_lost", 0) == lost
+
+
+def test_a_stale_run_is_not_told_that_the_new_runs_settle_was_its_own(
+    settler: Settler, database: Database, runs: list[Run]
+) -> None:
+    lost = telemetry.counts().get("settles_lost", 0)
+    stale = run_of(StartedJob(runs[0].id, uuid.uuid4(), "a_kind", "default", {}, 0, 0, 0.0))
+    with database.connection() as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT 1 FROM vpay.jobs WHERE id = %s FOR UPDATE", (runs[1].id,))
+        first = settler.submit(runs[1], Ending(Verb.FINISH))  # holds the next group together
+        both = [settler.submit(run, Ending(Verb.FINISH)) for run in (stale, runs[0])]
+        connection.execute("COMMIT")
+    wait([first, *both])
+    assert telemetry.counts()["settles_lost"] == lost + 1
+
+
+def test_the_settler_outlives_an_ending_that_cant_be_sent(
+    settler: Settler, database: Database, runs: list[Run]
+) -> None:
+    odd = Ending(Verb.PARK, error="x", reason="no reason of ours")  # type: ignore[arg-type]
+    wait([settler.submit(runs[0], odd), settler.submit(runs[1], Ending(Verb.FINISH))])
+    found = row(database, runs[0].id)
+    assert found is not None
+    assert found["dead_reason"] == "poisoned"
+    assert row(database, runs[1].id) is None
+    assert settler.is_alive()

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from tests.factories import a_job, a_worker, as_a_dispatcher, change, claimed, claimed_ids
+from tests.factories import (
+    a_job,
+    a_worker,
+    as_a_dispatcher,
+    change,
+    claimed,
+    claimed_ids,
+    started,
+)
 from vpay_tasks.store import claims, jobs, leases
 from vpay_tasks.store.db import Connection, Database, connect
 
@@ -213,24 +223,61 @@ def test_lanes_that_wait_on_a_ladder_are_walked_once_they_are_due(database: Data
         assert claimed_ids(connection) == [waiting]
 
 
-def test_saturated_lanes_let_every_free_lane_behind_them_have_its_turn(
-    database: Database,
+@pytest.mark.parametrize(
+    ("plain", "batches"),
+    [
+        pytest.param(0, {}, id="lanes alone"),
+        pytest.param(400, {}, id="beside a backlog without lanes"),
+        pytest.param(0, {"a_kind": 1, "other": 50}, id="in a queue with a kind of batches"),
+    ],
+)
+def test_lanes_with_backlogs_take_turns_whatever_the_room(
+    database: Database, plain: int, batches: dict[str, int]
 ) -> None:
-    a_worker(database, threads=2)
-    for n in range(30):
-        a_job(database, lane=f"lane {n:02}")
-    seen: list[int] = []
+    """A saturated dispatcher also looks without room: that must not begin the walk anew."""
+    a_worker(database, threads=4)
+    lanes = [f"lane {n}" for n in range(7)]
+    _backlog(database, lanes, rows=60, plain=plain)
+    served: Counter[str | None] = Counter()
     cursor = ""
     with database.connection() as connection:
-        for _ in range(30):
-            claim = claimed(connection, cursor=cursor)
-            cursor = claim.next_lane
-            for message in claim.messages:
-                seen += message.ids
-                connection.execute("DELETE FROM vpay.jobs WHERE id = ANY(%s)", (message.ids,))
-            if len(seen) == 30:
-                break
-    assert len(set(seen)) == 30
+        for n in range(90):
+            options: dict[str, Any] = {"lanes_first": n % 2 == 0, "batches": batches}
+            cursor = claimed(connection, cursor=cursor, **options).next_lane
+            cursor = claimed(connection, cursor=cursor, **options).next_lane  # without room
+            served.update(_settle_claimed(connection))
+    turns = [served[name] for name in lanes]
+    assert min(turns) > 0.6 * max(turns) > 0, turns
+
+
+def _backlog(database: Database, lanes: list[str], *, rows: int, plain: int) -> None:
+    with database.connection() as connection:
+        connection.execute(
+            "INSERT INTO vpay.jobs (queue, kind, lane, due, payload)"
+            " SELECT 'default', 'a_kind', lane, lane IS NOT NULL, '{}'"
+            " FROM (SELECT unnest(%s::text[]) AS lane, generate_series(1, %s)"
+            " UNION ALL SELECT NULL, generate_series(1, %s)) AS wanted (lane, n)",
+            (lanes, rows, plain),
+        )
+
+
+def _settle_claimed(connection: Connection) -> list[str | None]:
+    """The lanes of what is leased, which is then gone."""
+    rows = connection.execute(
+        "DELETE FROM vpay.jobs WHERE lease IS NOT NULL RETURNING lane"
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def test_what_runs_on_a_draining_worker_takes_no_room_from_a_new_one(database: Database) -> None:
+    old = a_worker(database, threads=8, queues=("default", "inbox"))
+    for _ in range(40):
+        a_job(database)
+    with database.connection() as connection:
+        assert len(started(connection, worker=old)) == 7
+        connection.execute("UPDATE vpay.workers SET draining = true")
+        a_worker(database, threads=8, queues=("default", "inbox"))
+        assert len(claimed(connection).messages) == 7
 
 
 def test_claims_alternate_which_half_goes_first(database: Database) -> None:

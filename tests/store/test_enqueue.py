@@ -109,3 +109,16 @@ def test_a_delay_that_is_no_duration_is_refused(database: Database, delay: float
 def test_a_key_that_cant_be_stored_is_refused(database: Database, key: str) -> None:
     with database.transaction() as tx, pytest.raises(InvalidRequest):
         jobs.enqueue(tx, KIND, {}, dedupe_key=key)
+
+
+@pytest.mark.parametrize("priority", [-1, 4, 7, True, "1"])
+def test_a_priority_out_of_range_is_refused(database: Database, priority: Any) -> None:
+    with database.transaction() as tx, pytest.raises(InvalidRequest):
+        jobs.enqueue(tx, KIND, {}, priority=priority if priority is not True else 9)
+
+
+def test_numbers_that_grow_in_the_database_are_refused_as_the_callers_own(
+    database: Database,
+) -> None:
+    with pytest.raises(InvalidRequest, match="can't be stored"), database.transaction() as tx:
+        jobs.enqueue(tx, KIND, {"a": [1e308] * 3_000})

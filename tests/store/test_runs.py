@@ -20,7 +20,9 @@ from vpay_tasks.store.settles import Settle
 
 def settle(database: Database, job: StartedJob, ending: Ending) -> bool:
     with database.connection() as connection:
-        return job.id in settles.settle(connection, [Settle(job.id, job.lease, ending)])
+        return (job.id, job.lease) in settles.settle(
+            connection, [Settle(job.id, job.lease, ending)]
+        )
 
 
 @pytest.fixture
@@ -244,6 +246,18 @@ def test_from_the_second_crash_on_a_row_waits_a_random_while(
     assert 0 < wait <= 3_600
 
 
+def test_a_nudge_during_a_run_outlives_its_crash(database: Database, running: StartedJob) -> None:
+    change(database, "crashes = 8", running.id)
+    with database.connection() as connection:
+        assert jobs.pull_forward(connection, "key", floor=3)
+        change(database, "lease_until = now() - interval '1 ms'", running.id)
+        leases.reap_expired(connection, protected=["a_kind"])
+        ((wait,),) = connection.execute(
+            "SELECT extract(epoch FROM run_at - now())::float8 FROM vpay.jobs"
+        ).fetchall()
+    assert wait <= 3
+
+
 @pytest.mark.parametrize(
     ("silence", "settling", "frees"),
     [
@@ -311,7 +325,7 @@ def test_renewals_and_settles_in_groups_never_deadlock(database: Database, dsn: 
         with connect(dsn, application="renew") as own:
             rounds = 0
             while not stop.is_set():
-                leases.renew(own, dict(reversed(tokens.items())), run_lease=30)
+                leases.renew(own, list(reversed(tokens.items())), run_lease=30)
                 rounds += 1
             return rounds
 

@@ -34,6 +34,10 @@ class Park:
     reason: DeadReason = field(default=DeadReason.BY_TASK, kw_only=True)
     """Another one is for the built-in kinds, which have told what they found themselves."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise TypeError(f"Park(text={self.text!r}): say why, in words")
+
 
 Answer = Done | Again | Park
 

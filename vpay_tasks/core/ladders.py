@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+from vpay_tasks.errors import Configuration
+
+YEAR_S: Final = 366 * 86_400
+"""Longer delays are typing errors, and near the end of what an interval holds."""
 
 
 @dataclass(frozen=True)
@@ -15,6 +21,12 @@ class Ladder:
 
     rungs: tuple[float, ...]
     jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.rungs or not all(0 < rung <= YEAR_S for rung in self.rungs):
+            raise Configuration(f"Ladder({self.rungs}): at least one rung, each up to a year")
+        if not 0 <= self.jitter <= 1:
+            raise Configuration(f"Ladder(jitter={self.jitter}): a share of the rung, 0 to 1")
 
     def delay(self, count: int, spread: float = 0.0) -> float:
         """Seconds after failure number `count` (0-based); `spread` in [0, 1) is the dice."""

@@ -93,7 +93,21 @@ def ending_of_error(
     if kind.protected:
         # Never parked: money or a merchant waits behind it. A person was paged.
         return Ending(Verb.RETRY, kind.every or hourly, text, severity=Severity.WARN)
-    return _parked(text, error.dead_reason, told=error.severity.alerts)
+    said: object = error.dead_reason  # a task's own subclass may say anything here
+    reason = said if isinstance(said, DeadReason) else DeadReason.POISONED
+    return _parked(text, reason, told=error.severity.alerts)
+
+
+UNSETTLEABLE: Final = "the run ended in a way that can't be told"
+"""Fixed: whatever the odd error says of itself is what could not be told."""
+
+
+def unsettleable(kind: Kind, *, hourly: float = HOURLY) -> Ending:
+    """The ending of a run whose own ending can't be computed: a bug, so the row is parked –
+    or, if it must never be, comes back in an hour."""
+    if kind.protected:
+        return Ending(Verb.RETRY, kind.every or hourly, UNSETTLEABLE, severity=Severity.WARN)
+    return _parked(UNSETTLEABLE, DeadReason.POISONED, told=True)
 
 
 def ending_of_unknown_kind(unknown_for: float, *, every: float, give_up_after: float) -> Ending:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,8 @@ from vpay_tasks.core.ladders import DEFAULT, Ladder
 from vpay_tasks.errors import Configuration, InvalidRequest
 
 Handler = Callable[..., Answer | None]
+
+QUEUE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,63}")
 
 BATCH_MAX = 100
 """Jobs in one message. 100 ids of 19 digits fill half of the 4 KiB a message may have; a
@@ -42,6 +45,8 @@ class Kind:
         faults = []
         if not (1 <= len(self.name) <= 64 and self.name.isprintable()):
             faults.append("name: 1 to 64 printable characters")
+        if not QUEUE_NAME.fullmatch(self.queue):
+            faults.append("queue: a letter, then letters, digits, . _ -, 64 at most")
         if not 1 <= self.batch <= BATCH_MAX:
             faults.append(f"batch: 1 to {BATCH_MAX}")
         if not 0 <= self.priority <= 3:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -14,7 +15,7 @@ from vpay_tasks.store import db, migrate
 from vpay_tasks.telemetry import say
 
 BOOT_PATIENCE_S: Final = 60.0
-"""How long a process waits for its servers before it gives up: longer than they restart,
+"""How long a process waits for both servers before it gives up: longer than they restart,
 shorter than an operator's patience with a silent container."""
 
 
@@ -23,10 +24,11 @@ def wait_for_servers(
 ) -> None:
     """Wait up to a minute for Postgres (migrated) and the broker; say once what is missing.
     Raises what was missing last; `given_up` ends the waiting early."""
+    ends_at = time.monotonic() + BOOT_PATIENCE_S
     for reach in (lambda: _reach_database(url), broker.ping):
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(VpayError),
-            stop=_Stop(given_up),
+            stop=_Stop(lambda: given_up() or time.monotonic() >= ends_at),
             wait=tenacity.wait_exponential(multiplier=0.25, max=2),
             before_sleep=_say_waiting,
             reraise=True,
@@ -35,12 +37,11 @@ def wait_for_servers(
 
 
 class _Stop(stop_base):
-    def __init__(self, given_up: Callable[[], bool]) -> None:
-        self._given_up = given_up
-        self._spent = tenacity.stop_after_delay(BOOT_PATIENCE_S)
+    def __init__(self, over: Callable[[], bool]) -> None:
+        self._over = over
 
     def __call__(self, retry_state: tenacity.RetryCallState) -> bool:
-        return self._given_up() or self._spent(retry_state)
+        return self._over()
 
 
 def _reach_database(url: str) -> None:

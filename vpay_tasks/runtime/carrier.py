@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import dramatiq
@@ -64,6 +64,8 @@ class CarryingBroker(dramatiq.Broker):
     def __init__(self, middleware: Iterable[dramatiq.Middleware] = ()) -> None:
         super().__init__(middleware=list(middleware))
         self.held = Held()
+        self.give_back: Callable[[Envelope], None] = lambda _: None
+        """What becomes of a message that came out of the broker after the drain began."""
         self.draining = threading.Event()
         """Set once: consumers then take nothing more out of the broker."""
         self.threads = 8

@@ -27,7 +27,12 @@ IDLE_S: Final = 0.050
 """Nothing is due: the pause until the next look. A hint ends it early."""
 
 FULL_S: Final = 0.005
-"""Something is due and the fleet has no room: room comes with the next settle."""
+"""Something is due and the fleet has no room: room comes with the next settle. Doubled up to
+the idle pause while none comes."""
+
+NOBODY_S: Final = 0.25
+"""Something is due and no worker lives that serves it. Longer: a new worker's first job
+waits; shorter: claims for nothing."""
 
 BACK_OFF_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 """After failed publishes in a row: a broker's outage is no hot loop of claims."""
@@ -40,7 +45,13 @@ class QueueState:
     lanes_first: bool = False
     cursor: str = ""
     failures: int = 0
+    full: int = 0
     not_before: float = 0.0
+
+    def wait(self, seconds: float) -> float:
+        """Leave this queue alone for `seconds`; the others go on."""
+        self.not_before = time.monotonic() + seconds
+        return seconds
 
 
 class Dispatcher:
@@ -63,8 +74,8 @@ class Dispatcher:
         self._states = {queue: QueueState() for queue in self._settings.queues}
 
     def stop(self) -> None:
+        # Nothing more: a handler may interrupt the very wait whose lock a wake would take.
         self._stopping = True
-        self.wake.set()
 
     def run(self) -> None:
         """Until `stop()`; the batch on its way is published first."""
@@ -72,12 +83,15 @@ class Dispatcher:
             self.wake.clear()
             try:
                 pause = self.look()
-            except VpayError as error:
+            except Exception as error:  # noqa: BLE001 - a dispatcher goes on whatever one look met
                 pause = self._failed(error)
             else:
                 self._lost = 0
             if pause > 0:
                 self.wake.wait(pause)
+        self.close()
+
+    def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
@@ -89,7 +103,13 @@ class Dispatcher:
         for due in claims.due_queues(self._connected(), open_):
             if self._stopping:
                 break
-            pause = min(pause, self.tick(due))
+            try:
+                pause = min(pause, self.tick(due))
+            except VpayError as error:
+                if not db.usable(self._connection):
+                    raise
+                # Only this queue: another session holds its lock, say.
+                pause = min(pause, self._queue_failed(due.queue, error))
         return pause
 
     def tick(self, due: claims.Due) -> float:
@@ -109,12 +129,22 @@ class Dispatcher:
         wrapped = state.cursor != "" and claim.next_lane == ""
         state.cursor = claim.next_lane
         if not claim.messages:
-            if wrapped:
-                return 0.0  # the walk began in the middle: look at its beginning too
-            return FULL_S if claim.room == 0 else IDLE_S
+            return self._nothing(state, claim, wrapped=wrapped)
+        state.full = 0
         count("claims", sum(len(message.ids) for message in claim.messages))
         self._publish(due.queue, state, claim.messages)
         return 0.0
+
+    def _nothing(self, state: QueueState, claim: claims.Claim, *, wrapped: bool) -> float:
+        if claim.threads == 0:
+            return state.wait(NOBODY_S)
+        if claim.room == 0:
+            state.full += 1
+            return state.wait(min(FULL_S * 2 ** min(state.full - 1, 10), IDLE_S))
+        if wrapped:
+            return 0.0  # the walk began in the middle: look at its beginning too
+        # A walk that was cut goes on where it stopped.
+        return FULL_S if claim.next_lane else IDLE_S
 
     def _publish(self, queue: str, state: QueueState, messages: list[claims.Claimed]) -> None:
         envelopes = [Envelope(queue, tuple(item.ids), item.lease) for item in messages]
@@ -126,7 +156,7 @@ class Dispatcher:
             if not state.failures:
                 report_failure(error, "publishing failed; claims released", queue=queue)
             state.failures += 1
-            state.not_before = time.monotonic() + pause
+            state.wait(pause)
             # Whatever did arrive carries a token that its row no longer has.
             leases = {id_: item.lease for item in messages for id_ in item.ids}
             jobs.release(self._connected(), leases)
@@ -136,7 +166,15 @@ class Dispatcher:
             say(Severity.INFO, "publishing works again", action="publish_back", queue=queue)
         count("published", len(envelopes))
 
-    def _failed(self, error: VpayError) -> float:
+    def _queue_failed(self, queue: str, error: VpayError) -> float:
+        state = self._states[queue]
+        count("machinery_failures")
+        if not state.failures:
+            report_failure(error, "a queue can't be claimed from; trying again", queue=queue)
+        state.failures += 1
+        return state.wait(BACK_OFF_S[min(state.failures - 1, len(BACK_OFF_S) - 1)])
+
+    def _failed(self, error: Exception) -> float:
         count("machinery_failures")
         pause = BACK_OFF_S[min(self._lost, len(BACK_OFF_S) - 1)]
         if not self._lost:

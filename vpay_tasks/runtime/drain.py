@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-from vpay_tasks.errors import Severity, VpayError, describe
-from vpay_tasks.telemetry import alert, say
+from vpay_tasks.errors import Severity
+from vpay_tasks.telemetry import alert, report_failure, say
 
 TWICE_S: Final = 1.0
 """A process group's signal arrives twice: from the sender, and forwarded by the master. A
@@ -38,10 +38,18 @@ class Drain:
         self._still_running = still_running
         self._abandon = abandon
         self._signalled_at: float | None = None
+        self._signalled = threading.Event()
         self._over = threading.Event()
         self._previous: dict[int, Any] = {}
 
+    @property
+    def signalled(self) -> bool:
+        return self._signalled_at is not None
+
     def install(self, signals: Iterable[signal.Signals]) -> None:
+        # Started before the signal: a handler interrupts the main thread anywhere, also where
+        # it holds what the start of a thread needs.
+        threading.Thread(target=self._drain, name="vpay-drain", daemon=True).start()
         for number in signals:
             self._previous[number] = signal.signal(number, self._handle)
 
@@ -53,8 +61,7 @@ class Drain:
         now = time.monotonic()
         if self._signalled_at is None:
             self._signalled_at = now
-            # In a thread: a handler interrupts the main thread anywhere, locks held.
-            threading.Thread(target=self._drain, name="vpay-drain", daemon=True).start()
+            self._signalled.set()
         elif now - self._signalled_at < TWICE_S:
             return
         else:
@@ -64,9 +71,14 @@ class Drain:
             previous(number, frame)
 
     def _drain(self) -> None:
+        self._signalled.wait()
+        ends_at = time.monotonic() + self._grace
         say(Severity.INFO, "draining", action="drain", grace=self._grace)
-        self._begin()
-        if self._over.wait(self._grace):
+        try:
+            self._begin()
+        except Exception as error:  # noqa: BLE001 - the grace must end whatever the beginning did
+            report_failure(error, "the drain began badly; its grace runs", action="drain")
+        if self._over.wait(max(0.0, ends_at - time.monotonic())):
             return
         left = self._still_running()
         if not left:
@@ -86,12 +98,7 @@ def give_up(hand_back: Callable[[], None]) -> NoReturn:
     goes on calling anybody after its row was given away."""
     try:
         hand_back()
-    except VpayError as error:
-        say(
-            Severity.ERROR,
-            "the leases could not be handed back; they end by themselves",
-            action="hand_back",
-            error=describe(error),
-        )
+    except Exception as error:  # noqa: BLE001 - nothing may keep this process
+        report_failure(error, "nothing was handed back; the leases end", action="hand_back")
     finally:
         os._exit(1)

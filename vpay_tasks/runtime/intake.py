@@ -54,7 +54,9 @@ class Intake(dramatiq.Consumer):
             self._taken = self._look()
         while self._taken:
             envelope = self._read(self._taken.pop(0))
-            if envelope is not None:
+            if envelope is not None and self._broker.draining.is_set():
+                self._broker.give_back(envelope)  # a pop that was under way at the signal
+            elif envelope is not None:
                 with self._room:
                     self._in_flight += 1
                 return dramatiq.MessageProxy(self._broker.as_message(envelope))

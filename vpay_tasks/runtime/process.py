@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
 import socket
 import sys
 import threading
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import dramatiq
 
@@ -26,6 +27,9 @@ from vpay_tasks.runtime.settle import Settler
 from vpay_tasks.runtime.watchdog import Watchdog
 from vpay_tasks.store import db, jobs, workers
 from vpay_tasks.telemetry import alert, reset_after_fork, say
+
+LOOK_S: Final = 0.05
+"""Between looks whether the last job of a draining process has ended."""
 
 
 class WorkerProcess(dramatiq.Middleware):
@@ -45,6 +49,7 @@ class WorkerProcess(dramatiq.Middleware):
         self._runner: Runner | None = None
         self._url = settings.database.address
         self._id = f"w_{secrets.token_hex(8)}"
+        self._pause = threading.Event()
 
     def run(self, number: int) -> None:
         """What every actor calls: run the held envelope `number`, if it is still held."""
@@ -63,18 +68,27 @@ class WorkerProcess(dramatiq.Middleware):
         self._worker = worker
         broker.threads = worker.worker_threads
         broker.served = set(worker.consumer_whitelist or broker.get_declared_queues())
+        broker.give_back = lambda envelope: self._hand_back(envelope.claims)
+        self._drain = Drain(
+            grace=self._settings.worker.grace,
+            begin=self._begin_drain,
+            still_running=lambda: len(self._running.all()),
+            abandon=self._abandon_all,
+        )
+        self._drain.install((signal.SIGTERM, signal.SIGHUP))
         try:
-            wait_for_servers(self._url, broker)
+            wait_for_servers(self._url, broker, given_up=lambda: self._drain.signalled)
             self._boot(sorted(broker.served), worker.worker_threads)
-        except VpayError as error:
+        except Exception as error:  # noqa: BLE001 - see above
+            code = error.exit if isinstance(error, VpayError) else 1
             alert(
                 Severity.ERROR,
                 "the worker can't boot",
                 action="boot",
                 error=describe(error),
-                exit=error.exit,
+                exit=code,
             )
-            sys.exit(error.exit)
+            sys.exit(code)
 
     def _boot(self, queues: list[str], threads: int) -> None:
         settler = Settler(self._url, self._registry, application=f"vpay worker {self._id}")
@@ -97,15 +111,8 @@ class WorkerProcess(dramatiq.Middleware):
             run_lease=self._settings.worker.run_lease,
             session_lock=self._settings.database.pulse == "lock",
         )
-        self._drain = Drain(
-            grace=self._settings.worker.grace,
-            begin=self._begin_drain,
-            still_running=lambda: len(self._running.all()),
-            abandon=self._abandon_all,
-        )
         settler.start()
         self._pulse.start()
-        self._drain.install((signal.SIGTERM, signal.SIGHUP))
         say(
             Severity.INFO,
             "worker ready",
@@ -123,7 +130,12 @@ class WorkerProcess(dramatiq.Middleware):
         self._watchdog.start()
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: Any) -> None:
-        """Every thread has ended in good order."""
+        """Dramatiq has stopped its threads, or given up on them: its patience may be set
+        shorter than our grace, which decides. So wait for what still runs; the grace ends
+        this process if that takes too long."""
+        while self._running.all():
+            self._pause.wait(LOOK_S)
+        self._release_held()  # what a pop brought after the signal
         self._drain.over()
         self._watchdog.stop()
         self._settler.close()
@@ -132,11 +144,15 @@ class WorkerProcess(dramatiq.Middleware):
         say(Severity.INFO, "worker ended", action="end", worker=self._id)
 
     def _begin_drain(self) -> None:
-        assert self._broker is not None
-        assert self._runner is not None
+        if self._broker is None or self._runner is None:
+            return  # the signal came while this process was still waiting for its servers
         self._broker.draining.set()
         self._runner.draining = True
         self._pulse.tell_draining()
+        self._release_held()
+
+    def _release_held(self) -> None:
+        assert self._broker is not None
         held = self._broker.held.take_all()
         claims = {id_: env.token for env in held for id_ in env.ids}
         if claims:
@@ -160,13 +176,16 @@ class WorkerProcess(dramatiq.Middleware):
         """On a connection of its own: the pool may be what everything is stuck behind."""
         try:
             connection = db.connect(self._url, application="vpay hand-back", lock_timeout=2.0)
+            with contextlib.closing(connection):
+                jobs.release(connection, claims)
         except VpayError as error:
-            say(Severity.ERROR, "nothing was handed back", action="release", error=describe(error))
-            return
-        try:
-            jobs.release(connection, claims)
-        finally:
-            connection.close()
+            say(
+                Severity.ERROR,
+                "nothing was handed back; the leases end by themselves",
+                action="release",
+                jobs=len(claims),
+                error=describe(error),
+            )
 
     def _dead_threads(self) -> list[str]:
         assert self._broker is not None
@@ -176,4 +195,7 @@ class WorkerProcess(dramatiq.Middleware):
             *self._worker.workers,
             *self._worker.consumers.values(),
         ]
-        return [thread.name for thread in threads if not thread.is_alive()]
+        dead = [thread.name for thread in threads if not thread.is_alive()]
+        dead += ["settle"] if not self._settler.is_alive() else []
+        dead += ["pulse"] if not self._pulse.is_alive() else []
+        return dead

@@ -57,6 +57,9 @@ class Pulse:
         self._beat()
         self._thread.start()
 
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
     def tell_draining(self) -> None:
         """Have the fleet not count on this process any more; waits until it is written. What
         is given back before that would be claimed for this process again."""
@@ -83,7 +86,7 @@ class Pulse:
             self._wake.clear()
             try:
                 self._beat()
-            except VpayError as error:
+            except Exception as error:  # noqa: BLE001 - without its pulse a process would be reaped
                 count("machinery_failures")
                 if not lost:
                     say(
@@ -119,21 +122,22 @@ class Pulse:
 
     def _renew(self, connection: db.Connection, runs: list[Run]) -> None:
         now = time.monotonic()
-        ours = {run.id: run for run in runs if not (run.lost or run.settling)}
-        due = {
-            run.id: run.lease
-            for run in ours.values()
+        ours = [run for run in runs if not (run.lost or run.settling)]
+        due = [
+            run
+            for run in ours
             if run.over_budget_by() < 0 and now - run.renewed_at > self._run_lease / RENEW_SHARE
-        }
+        ]
         if due:
-            leases.renew(connection, due, run_lease=self._run_lease)
-            for id_ in due:
-                ours[id_].renewed_at = now
+            renewed = [(run.id, run.lease) for run in due]
+            leases.renew(connection, renewed, run_lease=self._run_lease)
+            for run in due:
+                run.renewed_at = now
         if not ours:
             return
-        held = leases.still_held(connection, {run.id: run.lease for run in ours.values()})
-        for run in ours.values():
-            if run.id not in held and not run.settling:
+        held = leases.still_held(connection, [(run.id, run.lease) for run in ours])
+        for run in ours:
+            if (run.id, run.lease) not in held and not run.settling:
                 count("leases_lost")
                 run.lose()
 

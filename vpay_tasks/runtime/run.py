@@ -88,17 +88,17 @@ class Running:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._runs: dict[int, Run] = {}
+        # By id and token: a stuck run whose row was started here again is still seen.
+        self._runs: dict[tuple[int, UUID], Run] = {}
 
     def add(self, runs: Iterable[Run]) -> None:
         with self._lock:
-            self._runs.update({run.id: run for run in runs})
+            self._runs.update({(run.id, run.lease): run for run in runs})
 
     def remove(self, runs: Iterable[Run]) -> None:
         with self._lock:
             for run in runs:
-                if self._runs.get(run.id) is run:
-                    del self._runs[run.id]
+                self._runs.pop((run.id, run.lease), None)
 
     def all(self) -> list[Run]:
         with self._lock:

@@ -12,7 +12,9 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+import tenacity
 
 from vpay_tasks.config import LaddersTable, WindowsTable
 from vpay_tasks.core.job import Again, Done, Park
@@ -22,6 +24,7 @@ from vpay_tasks.core.settling import (
     ending_of_answer,
     ending_of_error,
     ending_of_unknown_kind,
+    unsettleable,
 )
 from vpay_tasks.core.task import Registry, Task
 from vpay_tasks.errors import (
@@ -30,15 +33,19 @@ from vpay_tasks.errors import (
     InvalidRequest,
     LeaseLost,
     Severity,
+    Storage,
     VpayError,
     describe,
 )
 from vpay_tasks.handlers.context import Context
 from vpay_tasks.runtime.envelope import Envelope
 from vpay_tasks.runtime.run import Run, Running
-from vpay_tasks.runtime.settle import Settler, finish_stands, finish_within, tell_settled
+from vpay_tasks.runtime.settle import Pending, Settler, finish_stands, finish_within, tell_settled
 from vpay_tasks.store import jobs
 from vpay_tasks.telemetry import count, report_failure, say
+
+OVERRULE_S: Final = 0.25
+"""Between tries to overrule a start whose answer was lost."""
 
 
 @dataclass
@@ -74,13 +81,13 @@ class Runner:
         self.running.add(runs)
         try:
             ended = [pending for run in runs if (pending := self._run_and_submit(run))]
-            self._release({run.id: run.lease for run in runs if not run.begun and not run.lost})
             for pending in ended:
                 pending.done.wait()
         finally:
             self.running.remove(runs)
+            self._release({run.id: run.lease for run in runs if not run.begun and not run.lost})
 
-    def _run_and_submit(self, run: Run) -> Any:
+    def _run_and_submit(self, run: Run) -> Pending | None:
         if self.draining or run.lost:
             return None
         ending = self._run_one(run)
@@ -102,11 +109,18 @@ class Runner:
                 raise InvalidRequest(  # noqa: TRY301 - settled like every other failure
                     f"a handler answers Done, Again, Park or None, not {type(answer).__name__}"
                 )
+            return None if run.settled else ending_of_answer(task.kind, answer)
         except BaseException as error:  # noqa: BLE001 - SystemExit and a user's own Interrupt settle too
+            return self._failed_somehow(run, task, error)
+
+    def _failed_somehow(self, run: Run, task: Task, error: BaseException) -> Ending | None:
+        """The ending of a failure, also of one that can't even be told: a row must never leak,
+        and its mates must run."""
+        try:
             return self._failed(run, task, error)
-        if run.settled:
-            return None
-        return ending_of_answer(task.kind, answer)
+        except Exception as odd:  # noqa: BLE001 - see above
+            report_failure(odd, "a failure could not be told", job_id=run.id, kind=run.kind)
+            return unsettleable(task.kind, hourly=self.ladders.hourly)
 
     def _failed(self, run: Run, task: Task, error: BaseException) -> Ending | None:
         fields = {
@@ -159,11 +173,26 @@ class Runner:
         try:
             started = self._swap(envelope.claims, token)
         except AmbiguousCommit:
-            # Waits for the lost start, which by now holds the claim's token or ours.
-            either = [envelope.claims, dict.fromkeys(envelope.ids, token)]
-            token = uuid.uuid4()
-            started = [row for claims in either for row in self._swap(claims, token)]
+            started = self._overrule(envelope.claims, token)
         count("jobs_started", len(started))
+        return started
+
+    def _overrule(self, claims: dict[int, uuid.UUID], lost: uuid.UUID) -> list[jobs.StartedJob]:
+        """Start what carries the claim's token or one whose start lost its answer. It waits
+        for the lost one; Postgres away, it is tried until that one's lease is spent, or a row
+        that never ran would be reaped as a crash."""
+        may_carry = [claims, dict.fromkeys(claims, lost)]
+        started: list[jobs.StartedJob] = []
+        for attempt in tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(Storage),
+            stop=tenacity.stop_after_delay(self.run_lease),
+            wait=tenacity.wait_fixed(OVERRULE_S),
+            reraise=True,
+        ):
+            with attempt:
+                token = uuid.uuid4()
+                may_carry.append(dict.fromkeys(claims, token))
+                started = [row for held in may_carry[:-1] for row in self._swap(held, token)]
         return started
 
     def _swap(self, claims: dict[int, uuid.UUID], token: uuid.UUID) -> list[jobs.StartedJob]:
@@ -188,10 +217,11 @@ class Runner:
         task = self.registry.get(run.kind)
         assert task is not None
         ending = ending_of_answer(task.kind, Done())
-        run.settling = True
         try:
             with self.context.db.transaction() as tx:
                 yield tx
+                # Not before: a block that takes its time still has its lease renewed.
+                run.settling = True
                 if not finish_within(tx, run, ending):
                     raise LeaseLost("the row is no longer this run's; nothing was written")
         except AmbiguousCommit:

@@ -48,6 +48,8 @@ class Pending:
     ending: Ending
     done: threading.Event = field(default_factory=threading.Event)
     tries: int = 0
+    ambiguous: bool = False
+    """A commit of it has lost its answer: it is looked for before it is sent again."""
     not_before: float = 0.0
 
     @property
@@ -66,10 +68,14 @@ class Settler:
         self._queue: list[Pending] = []
         self._wake = threading.Condition()
         self._closing = False
+        self._failing = False
         self._thread = threading.Thread(target=self._loop, name="vpay-settle", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
 
     def submit(self, run: Run, ending: Ending) -> Pending:
         """Settle `run` by `ending`, soon. Returns what its end will be told to."""
@@ -89,7 +95,13 @@ class Settler:
 
     def _loop(self) -> None:
         while group := self._next():
-            self._flush(group)
+            try:
+                self._settle(group)
+            except Exception as error:  # noqa: BLE001 - this thread settles for the whole process
+                count("machinery_failures")
+                report_failure(error, "settling failed; the leases decide", action="settle")
+                for pending in group:
+                    pending.done.set()
         if self._connection is not None:
             self._connection.close()
 
@@ -109,12 +121,20 @@ class Settler:
                 next_at = min((p.not_before for p in self._queue), default=None)
                 self._wake.wait(None if next_at is None else max(0.0, next_at - now))
 
+    def _settle(self, group: Sequence[Pending]) -> None:
+        fresh = [pending for pending in group if not pending.ambiguous]
+        for pending in group:
+            if pending.ambiguous:
+                self._resolve(pending)
+        if fresh:
+            self._flush(fresh)
+
     def _flush(self, group: Sequence[Pending]) -> None:
         try:
             won = settles.settle(self._connected(), [pending.settle for pending in group])
         except AmbiguousCommit as error:
             self._ambiguous(group, error)
-        except VpayError as error:
+        except Exception as error:  # noqa: BLE001 - one odd ending must not hold the others
             if len(group) > 1 and not self._unreachable():
                 for pending in group:
                     self._flush([pending])
@@ -124,19 +144,21 @@ class Settler:
             count("settle_groups")
             count("settle_group_jobs", len(group))
             for pending in group:
-                self._ended(pending, won=pending.run.id in won)
+                self._ended(pending, won=(pending.run.id, pending.run.lease) in won)
+            self._failing = False
 
-    def _failed(self, group: Sequence[Pending], error: VpayError) -> None:
-        if len(group) == 1 and sql.is_bad_data(error):
+    def _failed(self, group: Sequence[Pending], error: Exception) -> None:
+        if len(group) == 1 and (not isinstance(error, VpayError) or sql.is_bad_data(error)):
             self._poisoned(group[0], error)
             return
-        if not group[0].tries:
+        if not self._failing:
             report_failure(error, "a settle could not run; trying again", action="settle")
             count("machinery_failures")
+        self._failing = True
         for pending in group:
             self._later(pending)
 
-    def _poisoned(self, pending: Pending, error: VpayError) -> None:
+    def _poisoned(self, pending: Pending, error: Exception) -> None:
         """The row's own data was refused: no repetition can succeed."""
         run = pending.run
         if pending.ending.error == POISONED_TEXT:
@@ -174,14 +196,20 @@ class Settler:
         )
         for pending in group:
             count("settles_ambiguous")
-            try:
-                end = self._look_again(pending)
-            except VpayError:
-                end = None
-            if end is None:
-                self._later(pending)
-            else:
-                self._ended(pending, won=end)
+            pending.ambiguous = True
+            self._resolve(pending)
+
+    def _resolve(self, pending: Pending) -> None:
+        try:
+            end = self._look_again(pending)
+        except VpayError:
+            self._later(pending)  # still out of reach: look again, before anything is sent
+            return
+        if end is None:
+            pending.ambiguous = False
+            self._later(pending)
+        else:
+            self._ended(pending, won=end)
 
     def _look_again(self, pending: Pending) -> bool | None:
         """True: ours stands. False: it can't be told, or another run's. None: not written."""
@@ -250,7 +278,7 @@ def tell_settled(run: Run, ending: Ending, *, won: bool) -> None:
 
 def finish_within(tx: sql.Connection, run: Run, ending: Ending) -> bool:
     """Settle `run` as the last statement of its handler's own transaction."""
-    return run.id in settles.settle(tx, [settles.Settle(run.id, run.lease, ending)])
+    return bool(settles.settle(tx, [settles.Settle(run.id, run.lease, ending)]))
 
 
 def finish_stands(connection: sql.Connection, run: Run) -> bool:

@@ -39,11 +39,12 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Claim:
-    """What one claim took. `room` is the messages it had room for; `next_lane` where the
-    queue's next walk begins."""
+    """What one claim took. `room` is the messages it had room for, `threads` the live ones of
+    the queue, `next_lane` where its next walk begins ("": at the front)."""
 
     messages: list[Claimed]
     room: int
+    threads: int
     next_lane: str
 
 
@@ -92,7 +93,6 @@ def claim(
         "window": window,
         "kinds": list(batches),
         "batches": list(batches.values()),
-        "batch_max": max(batches.values(), default=1),
         "lane_cap": LANE_CAPS.get(due.queue, 1),
         "lanes_max": LANES_PER_WALK,
         "lanes_first": lanes_first,
@@ -100,6 +100,6 @@ def claim(
         "cursor": cursor,
     }
     rows = sql.run_together(connection, [*calls, sql.Bound(SQL["claim"], params)])
-    messages = [Claimed(lease, ids) for lease, ids, _, _ in rows if lease is not None]
-    _, _, room, next_lane = rows[0]
-    return Claim(messages, room, next_lane or "")
+    messages = [Claimed(lease, ids) for lease, ids, *_ in rows if lease is not None]
+    _, _, room, threads, next_lane = rows[0]
+    return Claim(messages, room, threads, next_lane or "")

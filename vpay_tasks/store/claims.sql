@@ -75,7 +75,14 @@ WHERE id IN (
 -- message a fresh token. `threads` are those of workers seen within five seconds: dead ones
 -- must not be counted on. A process that serves several queues keeps one thread from each,
 -- so that no queue takes them all.
-WITH RECURSIVE capacity AS MATERIALIZED (
+WITH RECURSIVE counted AS MATERIALIZED (
+    SELECT id, threads, queues
+    FROM vpay.workers
+    WHERE %(queue)s::text = ANY(queues)
+        AND NOT draining
+        AND seen_at > now() - interval '5 seconds'
+),
+capacity AS MATERIALIZED (
     SELECT
         coalesce(sum(threads), 0) AS threads,
         coalesce(sum(
@@ -84,15 +91,16 @@ WITH RECURSIVE capacity AS MATERIALIZED (
                 ELSE ceil(threads * (1 + %(window)s::float8))
             END
         ), 0) AS in_flight
-    FROM vpay.workers
-    WHERE %(queue)s::text = ANY(queues)
-        AND NOT draining
-        AND seen_at > now() - interval '5 seconds'
+    FROM counted
 ),
 taken AS MATERIALIZED (
+    -- What runs on a worker that is not counted (it drains, it is stopped) takes no room
+    -- from those that are.
     SELECT
         count(DISTINCT lease) FILTER (WHERE started_at IS NULL) AS claimed,
-        count(DISTINCT lease) AS in_flight
+        count(DISTINCT lease) FILTER (
+            WHERE started_at IS NULL OR locked_by IN (SELECT id FROM counted)
+        ) AS in_flight
     FROM vpay.jobs
     WHERE queue = %(queue)s::text
         AND locked_at IS NOT NULL
@@ -109,9 +117,28 @@ room AS MATERIALIZED (
     FROM capacity
     CROSS JOIN taken
 ),
+front AS MATERIALIZED (
+    -- The kinds that come first: only their batches decide how many rows are worth locking.
+    SELECT first.kind
+    FROM unnest(ARRAY[0, 1, 2, 3]) AS wanted (priority)
+    CROSS JOIN LATERAL (
+        SELECT kind
+        FROM vpay.jobs
+        WHERE queue = %(queue)s::text
+            AND locked_at IS NULL
+            AND parked_at IS NULL
+            AND lane IS NULL
+            AND priority = wanted.priority
+            AND run_at <= now()
+        ORDER BY run_at
+        LIMIT (SELECT messages FROM room)
+    ) AS first
+    LIMIT (SELECT messages FROM room)
+),
 page AS MATERIALIZED (
-    SELECT least(room.messages * %(batch_max)s::integer, 500) AS rows
-    FROM room
+    SELECT least(500, (SELECT messages FROM room) * coalesce(max(known.batch), 1)) AS rows
+    FROM unnest(%(kinds)s::text[], %(batches)s::integer[]) AS known (kind, batch)
+    WHERE known.kind IN (SELECT kind FROM front)
 ),
 plain AS MATERIALIZED (
     SELECT picked.id, picked.kind, picked.crashes
@@ -142,7 +169,7 @@ walk (lane, step) AS (
             AND due
             AND lane > %(cursor)s::text
             AND %(laned)s::boolean
-            AND (SELECT rows FROM page) > 0
+            AND (SELECT messages FROM room) > 0
         ORDER BY lane
         LIMIT 1
     )
@@ -203,17 +230,7 @@ laned AS MATERIALIZED (
         FOR UPDATE SKIP LOCKED
     ) AS picked
     WHERE walk.lane IS NOT NULL
-    LIMIT (SELECT rows FROM page)
-),
-walked AS MATERIALIZED (
-    -- Where the next walk begins: behind the last lane that got a place when the page is
-    -- full, behind the last lane looked at when the walk was cut, else at the beginning.
-    SELECT CASE
-        WHEN (SELECT count(*) FROM laned) >= (SELECT rows FROM page)
-            THEN (SELECT max(lane) FROM laned)
-        WHEN (SELECT count(*) FROM walk WHERE lane IS NOT NULL) >= %(lanes_max)s::integer
-            THEN (SELECT max(lane) FROM walk)
-    END AS lane
+    LIMIT (SELECT messages FROM room)
 ),
 picked AS MATERIALIZED (
     SELECT id, kind, crashes, row_number() OVER ()
@@ -248,6 +265,24 @@ message AS MATERIALIZED (
     ORDER BY min(place)
     LIMIT (SELECT messages FROM room)
 ),
+served AS MATERIALIZED (
+    SELECT laned.lane
+    FROM laned
+    JOIN grouped ON grouped.id = laned.id
+    JOIN message ON message.message = grouped.message
+),
+walked AS MATERIALIZED (
+    -- Where the next walk begins: behind the last lane that got a message when not all did
+    -- (none did: where this one began), behind the last lane looked at when the walk was
+    -- cut, else at the front.
+    SELECT CASE
+        WHEN (SELECT count(*) FROM laned) >= (SELECT messages FROM room)
+            OR (SELECT count(*) FROM served) < (SELECT count(*) FROM laned)
+            THEN coalesce((SELECT max(lane) FROM served), %(cursor)s::text)
+        WHEN (SELECT count(*) FROM walk WHERE lane IS NOT NULL) >= %(lanes_max)s::integer
+            THEN (SELECT max(lane) FROM walk)
+    END AS lane
+),
 claimed AS (
     UPDATE vpay.jobs
     SET lease = message.lease,
@@ -266,8 +301,9 @@ sent AS (
     FROM claimed
     GROUP BY lease, place
 )
-SELECT sent.lease, sent.ids, room.messages, walked.lane
+SELECT sent.lease, sent.ids, room.messages, capacity.threads::integer, walked.lane
 FROM room
+CROSS JOIN capacity
 CROSS JOIN walked
 LEFT JOIN sent ON true
 ORDER BY sent.place

@@ -112,11 +112,13 @@ class Database:
         return f"Database({self.application})"  # the URL may hold a password
 
     @contextmanager
-    def connection(self) -> Iterator[Connection]:
-        """An autocommit connection of the pool: for single statements. Raises Storage."""
+    def connection(self, *, patience: float = CHECKOUT_TIMEOUT_S) -> Iterator[Connection]:
+        """An autocommit connection of the pool: for single statements. Waits for one at most
+        `patience` seconds, and never longer than CHECKOUT_TIMEOUT_S. Raises Storage."""
         pool = self._opened()
         try:
-            connection = pool.getconn(timeout=CHECKOUT_TIMEOUT_S)
+            # Not 0: that would raise even with connections free.
+            connection = pool.getconn(timeout=max(0.001, min(patience, CHECKOUT_TIMEOUT_S)))
         except (PoolTimeout, psycopg.Error) as error:
             raise Storage(f"no connection to Postgres: {describe(error)}") from None
         try:
@@ -125,9 +127,9 @@ class Database:
             pool.putconn(connection)
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self, *, patience: float = CHECKOUT_TIMEOUT_S) -> Iterator[Connection]:
         """A unit of work. Raises AmbiguousCommit when the COMMIT's answer was lost."""
-        with self.connection() as connection:
+        with self.connection(patience=patience) as connection:
             connection.hints.clear()
             with unit_of_work(connection):
                 yield connection
@@ -158,7 +160,9 @@ class Database:
                     min_size=0,
                     max_size=self._size,
                     max_idle=60,
-                    reconnect_timeout=2,
+                    # As long as anybody waits: a pool that gave up connecting earlier would
+                    # not serve those who wait when Postgres is back.
+                    reconnect_timeout=CHECKOUT_TIMEOUT_S + 5,
                     check=_still_there,
                     open=True,
                 )

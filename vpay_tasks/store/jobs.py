@@ -9,7 +9,7 @@ from uuid import UUID
 
 from vpay_tasks.core.kinds import kind_of
 from vpay_tasks.core.task import Kind, Task
-from vpay_tasks.errors import InvalidRequest
+from vpay_tasks.errors import Internal, InvalidRequest
 from vpay_tasks.store import sql
 
 SQL = sql.load(__name__)
@@ -62,19 +62,24 @@ def enqueue(
     text = payload_json(payload)
     if not 0 <= delay <= 366 * 86_400:
         raise InvalidRequest(f"delay={delay!r}: 0 to 366 days, in seconds")
-    rows = sql.run(
-        tx,
-        SQL["enqueue"],
-        {
-            "queue": kind.queue,
-            "kind": kind.name,
-            "dedupe_key": _short(dedupe_key, "dedupe_key"),
-            "payload": text,
-            "priority": kind.priority if priority is None else priority,
-            "lane": _short(lane if lane is not None else kind.lane, "lane"),
-            "delay": delay,
-        },
-    )
+    if priority not in (None, 0, 1, 2, 3):
+        raise InvalidRequest(f"priority={priority!r}: 0 (first) to 3")
+    params = {
+        "queue": kind.queue,
+        "kind": kind.name,
+        "dedupe_key": _short(dedupe_key, "dedupe_key"),
+        "payload": text,
+        "priority": kind.priority if priority is None else priority,
+        "lane": _short(lane if lane is not None else kind.lane, "lane"),
+        "delay": delay,
+    }
+    try:
+        rows = sql.run(tx, SQL["enqueue"], params)
+    except Internal as error:
+        if not sql.is_bad_data(error):
+            raise
+        # What JSON spells in 64 KiB may fill more as the database stores it (1e308, say).
+        raise InvalidRequest(f"the job can't be stored: {error}") from error
     if rows:
         if delay <= 0 and (hints := getattr(tx, "hints", None)) is not None:
             hints.add("")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -10,6 +10,9 @@ from uuid import UUID
 from vpay_tasks.store import sql
 
 SQL = sql.load(__name__)
+
+Lease = tuple[int, UUID]
+"""A job's id and the token that its row carries."""
 
 MAX_CRASHES: Final = 5
 """Processes in a row that one row may take down. Lower: a bad deploy parks good jobs;
@@ -36,14 +39,14 @@ class Reaped:
     parked: bool
 
 
-def renew(connection: sql.Connection, leases: Mapping[int, UUID], *, run_lease: float) -> None:
+def renew(connection: sql.Connection, leases: Collection[Lease], *, run_lease: float) -> None:
     """Push the leases' ends out. Says nothing about what is lost: ask `still_held`."""
     sql.run(connection, SQL["renew"], {**_given(leases), "run_lease": run_lease})
 
 
-def still_held(connection: sql.Connection, leases: Mapping[int, UUID]) -> set[int]:
+def still_held(connection: sql.Connection, leases: Collection[Lease]) -> set[Lease]:
     """Those of `leases` whose rows still carry the token."""
-    return {row[0] for row in sql.run(connection, SQL["still_held"], _given(leases))}
+    return {(id_, lease) for id_, lease in sql.run(connection, SQL["still_held"], _given(leases))}
 
 
 def reap_expired(connection: sql.Connection, *, protected: list[str]) -> list[Reaped]:
@@ -70,5 +73,5 @@ def reap_gone(
     return [Reaped(*row) for row in sql.run(connection, SQL["reap_gone"], params)]
 
 
-def _given(leases: Mapping[int, UUID]) -> dict[str, object]:
-    return {"ids": list(leases), "leases": list(leases.values())}
+def _given(leases: Collection[Lease]) -> dict[str, object]:
+    return {"ids": [id_ for id_, _ in leases], "leases": [lease for _, lease in leases]}

@@ -15,13 +15,14 @@ WHERE jobs.id = held.id
 
 -- name: still_held
 -- A plain read: a row that settles just now still shows our token, and is then no loss.
-SELECT jobs.id
+SELECT jobs.id, jobs.lease
 FROM vpay.jobs
 JOIN unnest(%(ids)s::bigint[], %(leases)s::uuid[]) AS given (id, lease)
     ON jobs.id = given.id AND jobs.lease = given.lease
 
 -- name: reap_expired
--- Rows past their lease. Claimed ones never ran and lose nothing; running ones crashed. In
+-- Rows past their lease. Claimed ones never ran and lose nothing; running ones crashed; a
+-- nudge that came during the run is kept. In
 -- the order of the leased rows' own index, so that nothing else is read, whatever the
 -- statistics say; one that skips locked rows waits for nobody, so it needs no order by id.
 WITH held AS MATERIALIZED (
@@ -43,7 +44,10 @@ SET lease = NULL,
     crashes = crashes + held.ran::integer,
     run_at = CASE
         WHEN held.ran AND crashes >= 1 THEN
-            now() + random() * least(10 * 2 ^ least(crashes - 1, 30), 3600) * interval '1 second'
+            now() + least(
+                random() * least(10 * 2 ^ least(crashes - 1, 30), 3600) * interval '1 second',
+                poked
+            )
         ELSE run_at
     END,
     due = lane IS NOT NULL AND NOT (held.ran AND crashes >= 1),
@@ -120,7 +124,10 @@ SET lease = NULL,
     crashes = crashes + 1,
     run_at = CASE
         WHEN crashes >= 1 THEN
-            now() + random() * least(10 * 2 ^ least(crashes - 1, 30), 3600) * interval '1 second'
+            now() + least(
+                random() * least(10 * 2 ^ least(crashes - 1, 30), 3600) * interval '1 second',
+                poked
+            )
         ELSE run_at
     END,
     due = lane IS NOT NULL AND crashes < 1,

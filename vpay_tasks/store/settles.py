@@ -29,8 +29,8 @@ class Seen:
     settled_by: UUID | None
 
 
-def settle(connection: sql.Connection, settles: Sequence[Settle]) -> set[int]:
-    """Settle all of `settles` in one statement; the ids whose token was still theirs."""
+def settle(connection: sql.Connection, settles: Sequence[Settle]) -> set[tuple[int, UUID]]:
+    """Settle all of `settles` in one statement; the (id, token) that still stood."""
     rows = sql.run(
         connection,
         SQL["settle"],
@@ -43,7 +43,7 @@ def settle(connection: sql.Connection, settles: Sequence[Settle]) -> set[int]:
             "reasons": [item.ending.reason and item.ending.reason.value for item in settles],
         },
     )
-    return {row[0] for row in rows}
+    return {(id_, lease) for id_, lease in rows}
 
 
 def look_again(connection: sql.Connection, job_id: int) -> Seen | None:

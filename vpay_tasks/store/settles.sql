@@ -36,7 +36,7 @@ finished AS (
     USING held
     WHERE jobs.id = held.id
         AND held.verb = 'finish'
-    RETURNING jobs.id
+    RETURNING jobs.id, held.lease
 ),
 moved AS (
     UPDATE vpay.jobs
@@ -68,11 +68,11 @@ moved AS (
     FROM held
     WHERE jobs.id = held.id
         AND held.verb <> 'finish'
-    RETURNING jobs.id
+    RETURNING jobs.id, held.lease
 )
-SELECT id FROM finished
+SELECT id, lease FROM finished
 UNION ALL
-SELECT id FROM moved
+SELECT id, lease FROM moved
 
 -- name: look_again
 -- After a commit whose answer was lost. FOR UPDATE waits for a backend that is still
