@@ -20,7 +20,8 @@ from pydantic import SecretStr
 from vpay_tasks.config import Table, WindowsTable, checked
 from vpay_tasks.core import money
 from vpay_tasks.core.charge import FailureCode
-from vpay_tasks.errors import InvalidRequest, Rail, RailCredentials, RailMismatch, sanitise
+from vpay_tasks.errors import InvalidRequest, Rail, RailCredentials, RailMismatch
+from vpay_tasks.rails import reading
 from vpay_tasks.rails.http import HttpAnswer, RailHttp
 from vpay_tasks.rails.port import (
     Accepted,
@@ -97,7 +98,7 @@ class Parrot:
             raise Rail(f"{CODE}: status was answered {answer.status}")
         state = told.get("state")
         if state not in ("waiting", "paid", "refused"):
-            raise Rail(f"{CODE}: no documented state: {sanitise(repr(state), 40)}")
+            raise reading.unknown_word(CODE, state)
         ours = told.get("id") == inquiry.reference and told.get("currency") == inquiry.currency
         if not ours or money.read_back(told.get("amount")) != inquiry.amount:
             raise RailMismatch(f"{CODE}: the answer is about another payment")

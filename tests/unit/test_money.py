@@ -20,8 +20,23 @@ def test_exponents_are_those_of_the_standard(currency: str, exponent: int) -> No
     assert money.exponent(currency) == exponent
 
 
-@pytest.mark.parametrize("currency", ["", "eur", "XXX", "EURO", "E\x00R"])
-def test_an_unknown_currency_is_refused(currency: str) -> None:
+def test_the_currencies_without_two_digits_are_these() -> None:
+    none = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF"
+    three = "BHD IQD JOD KWD LYD OMR TND"
+    for exponent, codes in ((0, none), (3, three)):
+        found = [code for code, digits in money.EXPONENTS.items() if digits == exponent]
+        assert sorted(found) == codes.split()
+    assert set(money.EXPONENTS.values()) == {0, 2, 3}
+
+
+def test_the_guilders_heir_is_known_and_withdrawn_codes_are_not() -> None:
+    assert money.exponent("XCG") == 2
+    for code in ("ANG", "HRK", "BGN", "SLL", "ZWL", "CUC", "MRO", "STD", "VEF", "BYR"):
+        assert code not in money.EXPONENTS
+
+
+@pytest.mark.parametrize("currency", ["", "eur", "XXX", "EURO", "E\x00R", None, 978, ["EUR"]])
+def test_an_unknown_currency_is_refused(currency: object) -> None:
     with pytest.raises(InvalidRequest):
         money.exponent(currency)
 
@@ -66,6 +81,7 @@ def test_anything_else_is_not_ten(value: object) -> None:
 
 def test_a_number_too_long_to_print_is_not_ten() -> None:
     assert not money.same(10**5000, 1000, "EUR")
+    assert money.read_back(Decimal("1E+999999999999999999")) is None
 
 
 @pytest.mark.parametrize("minor", [0, -1, 2**53, True, 1.5, "10", None])

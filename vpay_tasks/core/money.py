@@ -23,7 +23,7 @@ _TWO = (
     " GTQ GYD HKD HNL HTG HUF IDR ILS INR IRR JMD KES KGS KHR KPW KYD KZT LAK LBP LKR LRD LSL"
     " MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD PAB PEN"
     " PGK PHP PKR PLN QAR RON RSD RUB SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP"
-    " SZL THB TJS TMT TOP TRY TTD TWD TZS UAH USD UYU UZS VED VES WST XCD YER ZAR ZMW ZWG"
+    " SZL THB TJS TMT TOP TRY TTD TWD TZS UAH USD UYU UZS VED VES WST XCD XCG YER ZAR ZMW ZWG"
 )
 _THREE = "BHD IQD JOD KWD LYD OMR TND"
 
@@ -36,14 +36,12 @@ EXPONENTS: Final[dict[str, int]] = {
 _PLAIN = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,9})?", re.ASCII)
 
 
-def exponent(currency: str) -> int:
+def exponent(currency: object) -> int:
     """Digits after the point. Raises InvalidRequest for a code that is not in the table."""
-    try:
-        return EXPONENTS[currency]
-    except KeyError:
-        raise InvalidRequest(
-            f"currency {currency[:8]!r}: an ISO 4217 code in capitals, such as XAF"
-        ) from None
+    code = currency if isinstance(currency, str) else ""
+    if code not in EXPONENTS:
+        raise InvalidRequest(f"currency {code[:8]!r}: an ISO 4217 code in capitals, such as XAF")
+    return EXPONENTS[code]
 
 
 def checked_amount(minor: object, currency: str) -> int:

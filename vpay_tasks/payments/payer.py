@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,14 +13,18 @@ from vpay_tasks.config import KeysTable
 from vpay_tasks.errors import Configuration, Internal, InvalidRequest
 
 _NUMBER: Final = re.compile(r"[1-9][0-9]{7,14}", re.ASCII)
-_RUN_OF_DIGITS: Final = re.compile(r"[0-9](?:[ ().-]?[0-9]){6,}", re.ASCII)
+_TRUNK_ZERO: Final = re.compile(r"\([ .-]*0")
+_RUN_OF_DIGITS: Final = re.compile(r"\d(?:[\W_]*\d){6,}")
+"""Seven digits with anything but letters between them, in any script."""
 
 
-def number(given: str) -> str:
+def number(given: object) -> str:
     """A payer's number as rails take it: country code and digits, no plus. Raises
     InvalidRequest, which never quotes it."""
-    digits = re.sub(r"[ ().-]", "", given).removeprefix("+")
-    if not _NUMBER.fullmatch(digits):
+    text = given if isinstance(given, str) else ""
+    digits = re.sub(r"[ ().-]", "", text).removeprefix("+")
+    # "+46 (0)733" says: 0733 at home, 46733 from abroad. With the zero it is another number.
+    if _TRUNK_ZERO.search(text) or not _NUMBER.fullmatch(digits):
         raise InvalidRequest("payer: a phone number with its country code, 8 to 15 digits")
     return digits
 
@@ -31,7 +36,8 @@ def masked(digits: str) -> str:
 
 def without_numbers(text: str) -> str:
     """`text` of a rail's with anything that could be a payer's number taken out."""
-    return _RUN_OF_DIGITS.sub("***", text)
+    # Normalised, so that full-width, raised and circled digits are digits.
+    return _RUN_OF_DIGITS.sub("***", unicodedata.normalize("NFKC", text))
 
 
 class PayerRing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,6 +13,8 @@ from vpay_tasks.rails.port import Inquiry
 
 NAMED_NOWHERE: Final = object()
 """For a part of a payment that a rail's answers don't name."""
+
+_WORD: Final = re.compile(r"[A-Za-z_]{1,64}")
 
 
 def same_payment(
@@ -49,13 +52,19 @@ def reference_in(rail: str, body: bytes, keys: Sequence[str]) -> str:
     raise InvalidRequest(f"{rail}: a callback that names no reference")
 
 
+def shown(word: object) -> str:
+    """A rail's word or code as it may stand in an error, and so in logs and plain columns.
+    Rails put payers' numbers where a code should be; what could hold one is not quoted."""
+    plain = isinstance(word, str) and _WORD.fullmatch(word)
+    return repr(word) if plain else "an undocumented word"
+
+
 def unknown_word(rail: str, word: object) -> Rail:
     """The error for a status that the rail's documents don't know."""
-    shown = sanitise(word, 32) if isinstance(word, str) else type(word).__name__
-    return Rail(f"{rail}: status says {shown!r}, a word that its documents don't know")
+    return Rail(f"{rail}: status says {shown(word)}, which settles nothing")
 
 
 def unexplained(rail: str, what: str, answer: HttpAnswer, code: str = "") -> Rail:
     """The error for an answer that decides nothing."""
-    said = f" {sanitise(code, 64)}" if code else ""
+    said = f" with {shown(code)}" if code else ""
     return Rail(f"{rail}: {what} was answered {answer.status}{said}, which settles nothing")
