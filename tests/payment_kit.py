@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from cryptography.fernet import Fernet
@@ -10,15 +12,17 @@ from psycopg import sql
 from pydantic import SecretStr
 
 from vpay_sandbox.momo import Credentials
-from vpay_tasks.config import WindowsTable
+from vpay_tasks.config import KeysTable, WindowsTable
 from vpay_tasks.core import kinds
 from vpay_tasks.core.charge import Attempt, AttemptClass, Charge, FailureCode, PaymentIntent, State
-from vpay_tasks.payments import PayerRing, create_intent
+from vpay_tasks.payments import create_intent
+from vpay_tasks.payments.payer import ring_of
 from vpay_tasks.rails.mtn_momo import MtnMomo, MtnMomoTable
 from vpay_tasks.store import attempts, charges, intents, jobs
 from vpay_tasks.store.db import Database
 
-RING = PayerRing([Fernet(Fernet.generate_key())])
+KEYS = KeysTable(payer_ref=(SecretStr(Fernet.generate_key().decode()),))
+RING = ring_of(KEYS)
 APPROVED = "46733123601"
 MERCHANT = "m_1"
 
@@ -34,6 +38,14 @@ def momo(url: str, *, windows: WindowsTable | None = None, **changes: Any) -> Mt
         **changes,
     }
     return MtnMomo(MtnMomoTable(**table), windows or WindowsTable())
+
+
+@contextmanager
+def opened(url: str, **more: Any) -> Iterator[Database]:
+    """A Database as an application has one: with keys, and whatever else it is given."""
+    database = Database(url, application="tests", **{"keys": KEYS, **more})
+    yield database
+    database.close()
 
 
 def make_intent(database: Database, amount: int = 1000, currency: str = "EUR") -> PaymentIntent:

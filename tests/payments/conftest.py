@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.payment_kit import (
-    momo,
-)
+from tests.payment_kit import momo, opened
 from tests.payments.poll_kit import Polls
 from tests.rails import conftest as rails
 from tests.rails.benches import BENCHES
@@ -25,6 +23,12 @@ from vpay_tasks.store.db import Database
 from vpay_tasks.webhooks.endpoints import Endpoints
 
 stub, bench = rails.stub, rails.bench
+
+
+@pytest.fixture
+def database(dsn: str) -> Iterator[Database]:
+    with opened(dsn) as database:
+        yield database
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from tests.payment_kit import (
     events,
     make_intent,
     momo,
+    opened,
     read_attempts,
     read_charge,
     read_intent,
@@ -65,7 +66,7 @@ class Before(MtnMomo):
 def confirmed(
     database: Database, intent: PaymentIntent, rail: MtnMomo, **more: Any
 ) -> Confirmation:
-    return confirm(database, intent.id, rail=rail, **{"keys": RING, "payer": APPROVED, **more})
+    return confirm(database, intent.id, rail=rail, **{"payer": APPROVED, **more})
 
 
 def poll_waits(database: Database, charge_id: str) -> float:
@@ -97,10 +98,9 @@ def test_a_push_payment_is_confirmed_and_its_poll_waits(
 def test_the_poll_is_pulled_forward_once_the_rail_has_it(
     dsn: str, rail: MtnMomo, eventually: Eventually
 ) -> None:
-    database = Database(dsn, application="tests", hints=Hinter(dsn, application="tests"))
-    answer = confirmed(database, make_intent(database), rail)
-    eventually(lambda: poll_waits(database, answer.charge.id) <= 0)
-    database.close()
+    with opened(dsn, hints=Hinter(dsn, application="tests")) as database:
+        answer = confirmed(database, make_intent(database), rail)
+        eventually(lambda: poll_waits(database, answer.charge.id) <= 0)
 
 
 def test_a_payers_number_is_stored_encrypted_and_shown_masked(
@@ -282,7 +282,7 @@ def test_a_late_acceptance_does_not_revive_a_failed_charge(
 def test_with_the_deadline_spent_nothing_is_sent_and_nothing_claims_that_it_was(
     database: Database, rail: MtnMomo, stub: StubRail
 ) -> None:
-    readings = iter([0.0, 0.0, 46.0])
+    readings = iter([0.0, 0.0, 0.0, 46.0])
     answer = confirmed(database, make_intent(database), rail, clock=lambda: next(readings))
     assert isinstance(answer, Processing)
     assert stub.requests() == []
@@ -293,10 +293,8 @@ def test_the_deadline_ends_a_submit_that_is_not_answered(
     database: Database, stub: StubRail
 ) -> None:
     windows = WindowsTable(submit_deadline=0.5, recovery=60)
-    with stub.hold(SUBMITS):
-        answer = confirmed(
-            database, make_intent(database), momo(stub.url, windows=windows), windows=windows
-        )
+    with stub.hold(SUBMITS), opened(database.url, windows=windows) as hasty:
+        answer = confirmed(hasty, make_intent(database), momo(stub.url, windows=windows))
     assert isinstance(answer, Processing)
     assert [a.answer for a in read_attempts(database, answer.charge)] == [AttemptClass.UNKNOWN]
 
@@ -308,8 +306,8 @@ def test_the_deadline_ends_a_wait_for_the_intents_lock_and_nothing_is_written(
     windows = WindowsTable(submit_deadline=0.2)
     with database.transaction() as other:
         other.execute("SELECT id FROM vpay.payment_intents FOR UPDATE")
-        with pytest.raises(Storage):
-            confirmed(database, intent, rail, windows=windows)
+        with opened(database.url, windows=windows) as hasty, pytest.raises(Storage):
+            confirmed(hasty, intent, rail)
     assert scalar(database, "SELECT count(*) FROM vpay.charges") == 0
     assert scalar(database, "SELECT count(*) FROM vpay.jobs") == 0
     assert stub.requests() == []
@@ -323,10 +321,9 @@ def test_losing_the_database_after_the_submit_is_processing(
         blocker.execute("LOCK TABLE vpay.provider_requests IN ACCESS EXCLUSIVE MODE")
 
     blocker = connect(database.url, application="tests")
-    windows = WindowsTable(submit_deadline=0.5)
     intent = make_intent(database)
     with caplog.at_level(logging.INFO):
-        answer = confirmed(database, intent, Before(rail, cut), windows=windows)
+        answer = confirmed(database, intent, Before(rail, cut))
     blocker.execute("ROLLBACK")
     blocker.close()
     assert isinstance(answer, Processing)

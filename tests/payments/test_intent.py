@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.payment_kit import APPROVED, MERCHANT, RING, events, make_intent, scalar
+from tests.payment_kit import APPROVED, MERCHANT, events, make_intent, opened, scalar
 from vpay_sandbox.httpd import Hangup
 from vpay_sandbox.stub_rail import StubRail
+from vpay_tasks.config import KeysTable
 from vpay_tasks.core.charge import IntentStatus, PaymentIntent
 from vpay_tasks.errors import Configuration, Conflict, InvalidRequest, NotFound
-from vpay_tasks.payments import Confirmation, PayerRing, cancel, confirm, create_intent
+from vpay_tasks.payments import Confirmation, cancel, confirm, create_intent
 from vpay_tasks.rails.mtn_momo import MtnMomo
 from vpay_tasks.store.db import Database
 
@@ -21,7 +22,7 @@ SUBMITS = "*/requesttopay"
 def confirmed(
     database: Database, intent: PaymentIntent, rail: MtnMomo, **more: Any
 ) -> Confirmation:
-    return confirm(database, intent.id, rail=rail, **{"keys": RING, "payer": APPROVED, **more})
+    return confirm(database, intent.id, rail=rail, **{"payer": APPROVED, **more})
 
 
 BAD: list[dict[str, Any]] = [
@@ -43,6 +44,23 @@ BAD: list[dict[str, Any]] = [
     {"metadata": {"k": "a\x00b"}},
     {"metadata": {"k": "\ud800"}},
     {"metadata": {str(n): "v" for n in range(51)}},
+    {"merchant_id": 5},
+    {"merchant_id": None},
+    {"merchant_id": b"m"},
+    {"customer_id": 5},
+    {"customer_id": ["c"]},
+    {"amount": "1000"},
+    {"amount": None},
+    {"currency": None},
+    {"currency": 978},
+    {"currency": ["EUR"]},
+    {"currency": {"EUR": 1}},
+    {"metadata": []},
+    {"metadata": [1]},
+    {"metadata": "kv"},
+    {"metadata": 0},
+    {"metadata": {1: "v"}},
+    {"metadata": {"k": None}},
 ]
 
 
@@ -71,7 +89,13 @@ def test_an_intent_belongs_to_the_callers_transaction(database: Database) -> Non
         ({"payer": "4673312360x"}, "8 to 15 digits"),
         ({"payer": "٤٦٧٣٣١٢٣٦٠١"}, "8 to 15 digits"),
         ({"payer": "46733123601\n"}, "8 to 15 digits"),
+        ({"payer": "+46 (0)733-123"}, "8 to 15 digits"),
+        ({"payer": 46733123601}, "8 to 15 digits"),
+        ({"payer": ["46733123601"]}, "8 to 15 digits"),
+        ({"payer": True}, "8 to 15 digits"),
         ({"return_url": "javascript:alert(1)"}, "return_url"),
+        ({"return_url": 7}, "return_url"),
+        ({"return_url": b"https://shop.example"}, "return_url"),
     ],
 )
 def test_a_bad_wish_is_refused_before_anything_is_written(
@@ -81,7 +105,7 @@ def test_a_bad_wish_is_refused_before_anything_is_written(
     with pytest.raises(InvalidRequest, match=says) as refusal:
         confirmed(database, intent, rail, **change)
     if change.get("payer"):
-        assert change["payer"] not in str(refusal.value)
+        assert str(change["payer"]) not in str(refusal.value)
     assert scalar(database, "SELECT count(*) FROM vpay.charges") == 0
 
 
@@ -97,16 +121,30 @@ def test_an_intent_that_does_not_exist_can_not_be_confirmed_or_canceled(
     database: Database, rail: MtnMomo
 ) -> None:
     with pytest.raises(NotFound):
-        confirm(database, "pi_nobody", rail=rail, keys=RING, payer=APPROVED)
+        confirm(database, "pi_nobody", rail=rail, payer=APPROVED)
     with pytest.raises(NotFound):
         cancel(database, "pi_nobody")
+
+
+@pytest.mark.parametrize("named", [5, None, ["pi"], "", "pi_\x00", "p" * 65], ids=repr)
+def test_what_is_no_id_is_refused_before_the_database_is_asked(
+    database: Database, rail: MtnMomo, named: Any
+) -> None:
+    with pytest.raises(InvalidRequest, match="intent_id"):
+        confirm(database, named, rail=rail, payer=APPROVED)
+    with pytest.raises(InvalidRequest, match="intent_id"):
+        cancel(database, named)
 
 
 def test_a_payer_can_not_be_stored_without_a_key_and_nothing_is_sent(
     database: Database, rail: MtnMomo, stub: StubRail
 ) -> None:
-    with pytest.raises(Configuration, match=r"keys\.payer_ref"):
-        confirmed(database, make_intent(database), rail, keys=PayerRing([]))
+    intent = make_intent(database)
+    with (
+        opened(database.url, keys=KeysTable()) as keyless,
+        pytest.raises(Configuration, match=r"keys\.payer_ref"),
+    ):
+        confirmed(keyless, intent, rail)
     assert scalar(database, "SELECT count(*) FROM vpay.charges") == 0
     assert stub.requests() == []
 

@@ -69,6 +69,21 @@ def test_a_401_is_asked_again_once_with_a_fresh_token(
 DAY = 86_400.0
 
 
+def test_refused_credentials_page_past_the_horizon_too(
+    database: Database, stub: StubRail, polls: Polls, caplog: pytest.LogCaptureFixture
+) -> None:
+    charge = make_charge(database, state=State.UNRESOLVED, age=DAY + 1)
+    for reply in (Reply(403), Reply(503)):
+        stub.script(STATUS, reply)
+        assert about(polls.run(charge)) == 3600
+    told_of = [r for r in caplog.records if r.__dict__["fields"].get("alert")]
+    assert [(r.levelno, r.message) for r in told_of] == [
+        (logging.CRITICAL, "an overdue charge can't be asked for"),
+        (logging.ERROR, "a job failed"),
+        (logging.ERROR, "a job failed"),
+    ]
+
+
 @pytest.mark.parametrize("state", [State.SUBMITTED, State.PENDING])
 def test_past_the_horizon_a_charge_is_unresolved_asked_hourly_and_alerted_each_time(
     database: Database,
@@ -147,6 +162,19 @@ def test_a_recheck_that_learns_nothing_new_ends(
     stub.script(STATUS, told(charge, word))
     assert polls.run(charge) is None
     assert read_charge(database, charge.id) == charge
+
+
+def test_a_recheck_that_is_not_answered_is_an_outage_and_nothing_overdue(
+    database: Database, stub: StubRail, polls: Polls
+) -> None:
+    charge = make_charge(database, state=State.FAILED, age=DAY * 2)
+    recheck(database, charge)
+    stub.script(STATUS, Reply(503))
+    row = polls.run(charge)
+    assert row is not None
+    assert row.due_in < 60
+    assert row.last_error is not None
+    assert row.last_error.startswith("Rail:")
 
 
 def test_a_poll_that_runs_twice_settles_once(

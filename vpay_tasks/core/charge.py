@@ -99,6 +99,8 @@ class Attempt:
     id: int
     answer: AttemptClass | None
     code: FailureCode | None
+    detail: str = field(default="", repr=False)
+    """A decline's own words; what went wrong of an unknown one."""
 
 
 @dataclass(frozen=True)

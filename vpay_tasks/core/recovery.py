@@ -7,7 +7,7 @@ a prompt. Nothing here asserts what a timer could only guess.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from vpay_tasks.core.charge import Attempt, AttemptClass, FailureCode, Flow
@@ -36,6 +36,7 @@ class FailDeclined:
     """The rail has declined; only our own bookkeeping is missing."""
 
     code: FailureCode
+    raw: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,8 @@ def recover(
     answers = [attempt.answer for attempt in attempts]
     if AttemptClass.ACCEPTED in answers and (flow is Flow.PUSH or has_key_material):
         return Advance()
-    codes = [a.code for a in attempts if a.answer is AttemptClass.DECLINED and a.code is not None]
-    if codes and len(codes) == len(attempts):
-        return FailDeclined(codes[-1])
+    if (declined := declined_by_all(attempts)) is not None:
+        return declined
     match flow:
         case Flow.REDIRECT:
             return FailDeadOrder()
@@ -87,3 +87,14 @@ def recover(
             if not_found_streak >= STREAK and not_found_for >= STREAK_SECONDS:
                 return Resubmit()
             return Ask()
+
+
+def declined_by_all(attempts: Sequence[Attempt]) -> FailDeclined | None:
+    """What the last decline says, if every attempt was declined: beside one that is unknown
+    or unanswered it decides nothing, for the payer may hold the other prompt."""
+    declined = [
+        FailDeclined(attempt.code, attempt.detail)
+        for attempt in attempts
+        if attempt.answer is AttemptClass.DECLINED and attempt.code is not None
+    ]
+    return declined[-1] if declined and len(declined) == len(attempts) else None

@@ -6,7 +6,7 @@ from typing import Final
 
 from vpay_tasks.core import kinds
 from vpay_tasks.core.answers import Failed, Succeeded
-from vpay_tasks.core.charge import Charge, FailureCode, State
+from vpay_tasks.core.charge import Charge, State
 from vpay_tasks.core.job import Again, Answer, Done, Job
 from vpay_tasks.core.recovery import Advance, Ask, FailDeadOrder, FailDeclined, Resubmit, Wait
 from vpay_tasks.core.task import task
@@ -18,6 +18,7 @@ from vpay_tasks.core.verdict import (
     Stay,
     ToPending,
 )
+from vpay_tasks.errors import VpayError
 from vpay_tasks.handlers.context import Context
 from vpay_tasks.payments import poll, settlement
 
@@ -29,7 +30,8 @@ rest is cut off, or the settle would come from a run that lost its lease."""
 @task(kinds.POLL_CHARGE)
 def poll_charge(job: Job, ctx: Context, charge_id: str, recheck: bool = False) -> Answer:
     """Ends, or comes back by the poll ladder. `recheck` asks once about a failed charge: so
-    a rail that changed its mind is seen."""
+    a rail that changed its mind is seen. Not about a succeeded one: that a rail takes paid
+    back is seen only by a poll that was on its way, when it loses its settlement."""
     # Read.
     sight = poll.look(ctx.db, charge_id)
     charge = sight.charge
@@ -43,10 +45,8 @@ def poll_charge(job: Job, ctx: Context, charge_id: str, recheck: bool = False) -
         case Advance():
             poll.advance(ctx.db, charge, rail.flow)
             return Again(0)
-        case FailDeclined(code):
-            return _settle(job, charge, Failed(code, ""))
-        case FailDeadOrder():
-            return _settle(job, charge, Failed(FailureCode.PROVIDER_UNAVAILABLE, ""))
+        case FailDeclined() | FailDeadOrder():
+            return Done() if poll.fail(ctx.db, charge, recovery) else Again(0)
         case Resubmit() | Ask() | None:
             pass
     # Ask.
@@ -56,7 +56,7 @@ def poll_charge(job: Job, ctx: Context, charge_id: str, recheck: bool = False) -
     # Write. Answer.
     match news:
         case Settle(outcome):
-            return _settle(job, charge, outcome)
+            return _settle(job, ctx, charge, outcome)
         case Contradiction():
             poll.contradict(ctx.db, charge)
             return Done()
@@ -66,7 +66,13 @@ def poll_charge(job: Job, ctx: Context, charge_id: str, recheck: bool = False) -
             return Again(poll.note(ctx.db, sight, news, windows=ctx.windows, ladders=ctx.ladders))
 
 
-def _settle(job: Job, charge: Charge, outcome: Succeeded | Failed) -> Done:
-    with job.finishing() as tx:
-        settlement.settle(tx, charge, outcome)
+def _settle(job: Job, ctx: Context, charge: Charge, outcome: Succeeded | Failed) -> Done:
+    try:
+        with job.finishing() as tx:
+            won = settlement.settle(tx, charge, outcome)
+    except VpayError:  # LeaseLost above all: another run may have settled it
+        poll.compare(ctx.db, charge, outcome)
+        raise
+    if not won:
+        poll.compare(ctx.db, charge, outcome)
     return Done()

@@ -9,14 +9,14 @@ from __future__ import annotations
 import secrets
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from vpay_tasks import telemetry
-from vpay_tasks.config import WindowsTable
 from vpay_tasks.core import kinds, money
-from vpay_tasks.core.answers import Accepted, Failed, SubmitAnswer, Unknown
+from vpay_tasks.core.answers import Accepted, SubmitAnswer, Unknown
 from vpay_tasks.core.answers import Declined as Refused
 from vpay_tasks.core.charge import (
     AttemptClass,
@@ -39,14 +39,16 @@ from vpay_tasks.errors import (
 )
 from vpay_tasks.payments import payer as payers
 from vpay_tasks.payments import settlement
+from vpay_tasks.payments.intent import check_id
 from vpay_tasks.payments.payer import PayerRing
 from vpay_tasks.rails.port import Order, RailPort
 from vpay_tasks.store import attempts, charges, intents, jobs, patience
 from vpay_tasks.store.db import Connection, Database
 
 BOOKKEEPING_S: Final = 2.0
-"""Left for writing down an answer that came at the last moment. The deadline and this stay
-below the recovery window; lower: answers that we have are thrown away."""
+"""Behind the deadline, for writing down an answer that came at the last moment. Lower: answers
+that we have are thrown away. Higher: a confirm is at work on a charge that is older than the
+recovery window; then the poll is first, and the confirm's swap loses."""
 
 
 @dataclass(frozen=True)
@@ -104,44 +106,55 @@ def confirm(
     rail: RailPort,
     payer: str | None = None,
     return_url: str | None = None,
-    keys: PayerRing | None = None,
-    windows: WindowsTable | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Confirmation:
     """Charge the intent over `rail`: `payer` is a push rail's phone number, `return_url` a
-    redirect rail's way back. Takes at most the settings' `windows.submit_deadline` seconds.
+    redirect rail's way back. Everything up to the rail's answer takes at most the settings'
+    `windows.submit_deadline` seconds, writing it down BOOKKEEPING_S more for each lock that
+    somebody holds.
 
     Raises NotFound, Conflict (the intent is over), InvalidRequest, Configuration, Storage –
     all before anything was sent, with nothing written, except AmbiguousCommit: confirm
     again, and Exists tells. Once the charge is written nothing is raised but bugs.
     """
-    windows = db.windows if windows is None else windows
-    keys = payers.ring_of(db.keys) if keys is None else keys
-    deadline = clock() + windows.submit_deadline
+    deadline = clock() + db.windows.submit_deadline
     wish = _Wish(rail, payer, return_url).checked()
-    with db.transaction() as tx:
-        patience.wait_at_most(tx, deadline - clock())
-        written = _write(tx, intent_id, wish, keys, windows)
+    check_id(intent_id)
+    keys = payers.ring_of(db.keys)
+
+    def left() -> float:
+        return deadline - clock()
+
+    with _patient(db, left) as tx:
+        written = _write(tx, intent_id, wish, keys, db.windows.submit_deadline)
     if isinstance(written, Exists):
         return written
     charge = written
     try:
-        if clock() >= deadline:
+        if left() <= 0:
             return Processing(charge)
-        with db.connection() as connection:
-            attempt = attempts.open_attempt(connection, charge.id)
+        with _patient(db, left) as tx:
+            attempt = attempts.open_attempt(tx, charge.id)
         answer = rail.submit(wish.of(charge), deadline=deadline)
-        with db.transaction() as tx:
-            patience.wait_at_most(tx, max(deadline - clock(), BOOKKEEPING_S))
+        with _patient(db, lambda: BOOKKEEPING_S) as tx:
             _record(tx, charge, rail.flow, attempt, answer)
         # What was committed is what is answered: another hand may have been first.
-        with db.connection() as connection:
-            return _answer(charges.read(connection, charge.id) or charge, rail.flow)
+        with _patient(db, lambda: BOOKKEEPING_S) as tx:
+            return _answer(charges.read(tx, charge.id) or charge, rail.flow)
     except Storage as error:
         telemetry.report_failure(
             error, "a confirm lost its database; the poll goes on", charge_id=charge.id
         )
         return Processing(charge)
+
+
+@contextmanager
+def _patient(db: Database, left: Callable[[], float]) -> Iterator[Connection]:
+    """A unit of work that waits for a connection, and then for any lock, as long as `left`
+    says by then."""
+    with db.transaction(patience=left()) as tx:
+        patience.wait_at_most(tx, left())
+        yield tx
 
 
 @dataclass(frozen=True)
@@ -187,13 +200,18 @@ class _Wish:
         )
 
 
-def _check_url(url: str) -> None:
-    if not (len(url) <= 2_048 and url.isprintable() and url.startswith(("https://", "http://"))):
+def _check_url(url: object) -> None:
+    if not (
+        isinstance(url, str)
+        and len(url) <= 2_048
+        and url.isprintable()
+        and url.startswith(("https://", "http://"))
+    ):
         raise InvalidRequest("return_url: an http(s) URL of at most 2,048 characters")
 
 
 def _write(
-    tx: Connection, intent_id: str, wish: _Wish, keys: PayerRing, windows: WindowsTable
+    tx: Connection, intent_id: str, wish: _Wish, keys: PayerRing, submit_deadline: float
 ) -> Charge | Exists:
     """Step 1: the charge with its reference, and the poll that will look after it."""
     if not intents.lock(tx, intent_id):
@@ -225,7 +243,7 @@ def _write(
         kinds.POLL_CHARGE,
         {"charge_id": charge.id},
         dedupe_key=kinds.poll_key(charge.id),
-        delay=windows.submit_deadline,
+        delay=submit_deadline,
     )
     return charge
 
@@ -240,8 +258,12 @@ def _record(tx: Connection, charge: Charge, flow: Flow, attempt: int, answer: Su
             ):
                 advance_intent(tx, charge, flow)
         case Refused(code, raw):
-            attempts.close_attempt(tx, attempt, AttemptClass.DECLINED, code=code)
-            settlement.settle(tx, charge, Failed(code, raw))
+            attempts.close_attempt(
+                tx, attempt, AttemptClass.DECLINED, code=code, detail=settlement.washed(raw)
+            )
+            # Not for certain: a late decline of a charge that the rail calls pending, or of
+            # which it may have another submit, is the poll's to judge.
+            settlement.fail_declined(tx, charge)
         case Unknown(error):
             telemetry.report_failure(
                 error, "a submit was not answered; recovery decides", charge_id=charge.id

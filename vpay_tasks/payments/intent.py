@@ -31,8 +31,8 @@ def create_intent(
     connection). `metadata` is the merchant's own: at most 50 strings, shown in events.
     Raises InvalidRequest, before anything is written."""
     for what, name in (("merchant_id", merchant_id), ("customer_id", customer_id)):
-        if name is not None and not (1 <= len(name) <= 64 and name.isprintable()):
-            raise InvalidRequest(f"{what}: 1 to 64 printable characters")
+        if not (name is None and what == "customer_id"):
+            _check_name(what, name)
     return intents.insert(
         tx,
         id=new_id("pi", secrets.token_bytes(RAW_BYTES)),
@@ -40,7 +40,7 @@ def create_intent(
         customer_id=customer_id,
         amount=money.checked_amount(amount, currency),
         currency=currency,
-        metadata=_checked(metadata or {}),
+        metadata={} if metadata is None else _checked(metadata),
         livemode=False,  # test mode only, until deliveries have an egress guard
     )
 
@@ -48,6 +48,7 @@ def create_intent(
 def cancel(db: Database, intent_id: str) -> PaymentIntent:
     """Close an intent that nobody is paying. Raises NotFound, or Conflict when it is over or
     has a live charge: only the rail's answer ends that one."""
+    check_id(intent_id)
     with db.transaction() as tx:
         if not intents.lock(tx, intent_id):
             raise NotFound(f"no payment intent {sanitise(intent_id, 64)!r}")
@@ -62,7 +63,19 @@ def cancel(db: Database, intent_id: str) -> PaymentIntent:
         return intent
 
 
-def _checked(metadata: Mapping[str, str]) -> Mapping[str, str]:
+def check_id(intent_id: object) -> None:
+    """Raise InvalidRequest for what can't be an intent's id."""
+    _check_name("intent_id", intent_id)
+
+
+def _check_name(what: str, name: object) -> None:
+    if not (isinstance(name, str) and 1 <= len(name) <= 64 and name.isprintable()):
+        raise InvalidRequest(f"{what}: 1 to 64 printable characters")
+
+
+def _checked(metadata: object) -> Mapping[str, str]:
+    if not isinstance(metadata, Mapping):
+        raise InvalidRequest("metadata: a mapping of strings to strings")
     if len(metadata) > KEYS_MAX:
         raise InvalidRequest(f"metadata: {KEYS_MAX} keys at most")
     for key, value in metadata.items():

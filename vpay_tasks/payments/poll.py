@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from vpay_tasks import telemetry
 from vpay_tasks.config import LaddersTable, WindowsTable
-from vpay_tasks.core.answers import NotFound, StatusAnswer
-from vpay_tasks.core.charge import Attempt, Charge, Flow, State
+from vpay_tasks.core.answers import Failed, NotFound, StatusAnswer, Succeeded
+from vpay_tasks.core.charge import Attempt, Charge, FailureCode, Flow, State
 from vpay_tasks.core.polling import poll_delay
-from vpay_tasks.core.recovery import Recovery, Resubmit, recover
-from vpay_tasks.core.verdict import CountNotFound, Stay, ToPending, Verdict, verdict
+from vpay_tasks.core.recovery import FailDeadOrder, FailDeclined, Recovery, Resubmit, recover
+from vpay_tasks.core.verdict import Contradiction, CountNotFound, Stay, ToPending, Verdict, verdict
 from vpay_tasks.errors import (
     Configuration,
     Exhausted,
@@ -21,6 +21,7 @@ from vpay_tasks.errors import (
     Severity,
     VpayError,
 )
+from vpay_tasks.payments import settlement
 from vpay_tasks.payments.confirm import advance_intent
 from vpay_tasks.rails.port import Inquiry, RailPort
 from vpay_tasks.store import attempts, charges
@@ -120,6 +121,27 @@ def advance(db: Database, charge: Charge, flow: Flow) -> bool:
         return won
 
 
+def fail(db: Database, charge: Charge, found: FailDeclined | FailDeadOrder) -> bool:
+    """The failing of a charge that its confirm died over; whether it won."""
+    with db.transaction() as tx:
+        match found:
+            case FailDeclined():
+                return settlement.fail_declined(tx, charge)
+            case FailDeadOrder():
+                outcome = Failed(FailureCode.PROVIDER_UNAVAILABLE, "")
+                return settlement.fail_unsent(tx, charge, outcome)
+
+
+def compare(db: Database, charge: Charge, outcome: Succeeded | Failed) -> None:
+    """Look at what became of a charge whose settlement by `outcome` was not written. Another
+    hand may have settled the opposite, and the rail is not asked again: this answer is the
+    only evidence."""
+    with db.connection() as connection:
+        standing = charges.read(connection, charge.id)
+    if standing is not None and isinstance(verdict(outcome, standing.state), Contradiction):
+        contradict(db, standing)
+
+
 def contradict(db: Database, charge: Charge) -> None:
     """Note that the rail says the opposite of what was settled. Money and state stay."""
     with db.connection() as connection:
@@ -162,6 +184,11 @@ def note(
         )
     error = news.error if isinstance(news, Unanswered) else None
     if overdue and not charge.state.terminal:
+        if error is not None and error.severity is Severity.PAGE:
+            # Exhausted is an alert; what keeps the rail from being asked pages all the same.
+            telemetry.report_failure(
+                error, "an overdue charge can't be asked for", charge_id=charge.id
+            )
         hours = int(sight.ages.charge // 3_600)
         raise Exhausted(
             f"charge {charge.id} has no terminal answer after {hours} h; asked again hourly"

@@ -9,12 +9,13 @@ import secrets
 
 from vpay_tasks import telemetry
 from vpay_tasks.core.answers import Failed, Succeeded
-from vpay_tasks.core.charge import Charge, FailureCode, PaymentIntent
+from vpay_tasks.core.charge import Charge, FailureCode, PaymentIntent, State
 from vpay_tasks.core.events import EventType, payment_intent_object, render
 from vpay_tasks.core.ids import RAW_BYTES, new_id
+from vpay_tasks.core.recovery import declined_by_all
 from vpay_tasks.errors import Internal, Severity, sanitise
 from vpay_tasks.payments import payer
-from vpay_tasks.store import charges, events, intents, sql
+from vpay_tasks.store import attempts, charges, events, intents, sql
 
 
 def settle(tx: sql.Connection, charge: Charge, outcome: Succeeded | Failed) -> bool:
@@ -28,6 +29,26 @@ def settle(tx: sql.Connection, charge: Charge, outcome: Succeeded | Failed) -> b
             return _succeed(tx, charge, txn_id)
         case Failed(code, raw):
             return _fail(tx, charge, code, raw)
+
+
+def fail_declined(tx: sql.Connection, charge: Charge) -> bool:
+    """Fail a charge whose every submit the rail has declined, by recovery's rule. False:
+    nothing was written (see fail_unsent)."""
+    # The lock before the rows: a submit that is written meanwhile waits, or is seen.
+    state = charges.lock(tx, charge.id)
+    declined = declined_by_all(attempts.of_charge(tx, charge.id))
+    if state is not State.SUBMITTING or declined is None:
+        return False
+    return settle(tx, charge, Failed(declined.code, declined.raw))
+
+
+def fail_unsent(tx: sql.Connection, charge: Charge, outcome: Failed) -> bool:
+    """Fail a charge that nobody can pay. False: nothing was written, for it is `submitting`
+    no more. Then the rail has spoken about the payment itself, which outweighs what was
+    made of its submits."""
+    if charges.lock(tx, charge.id) is not State.SUBMITTING:
+        return False
+    return settle(tx, charge, outcome)
 
 
 def tell(
@@ -54,6 +75,12 @@ def tell(
     )
 
 
+def washed(raw: str) -> str:
+    """A rail's own words, fit for a column that people read: rails quote numbers in their
+    messages, and bytes that Postgres refuses."""
+    return sanitise(payer.without_numbers(raw))
+
+
 def _succeed(tx: sql.Connection, charge: Charge, txn_id: str | None) -> bool:
     if not charges.succeed(tx, charge.id, txn_id=txn_id):
         return False
@@ -63,9 +90,7 @@ def _succeed(tx: sql.Connection, charge: Charge, txn_id: str | None) -> bool:
 
 
 def _fail(tx: sql.Connection, charge: Charge, code: FailureCode, raw: str) -> bool:
-    # Rails quote numbers in their messages, and bytes that Postgres refuses.
-    words = sanitise(payer.without_numbers(raw)) or None
-    if not charges.fail(tx, charge.id, code=code, raw=words):
+    if not charges.fail(tx, charge.id, code=code, raw=washed(raw) or None):
         return False
     intent = intents.fall_back(tx, charge.payment_intent_id, code)
     tell(tx, EventType.PAYMENT_INTENT_PAYMENT_FAILED, _followed(intent, charge), charge.id)

@@ -45,6 +45,9 @@ def of_charge(connection: sql.Connection, charge_id: str) -> list[Attempt]:
             id=id_,
             answer=None if answer is None else AttemptClass(answer),
             code=None if code is None else FailureCode(code),
+            detail=detail or "",
         )
-        for id_, answer, code in sql.run(connection, SQL["of_charge"], {"charge_id": charge_id})
+        for id_, answer, code, detail in sql.run(
+            connection, SQL["of_charge"], {"charge_id": charge_id}
+        )
     ]

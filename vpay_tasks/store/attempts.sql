@@ -19,7 +19,8 @@ RETURNING id
 SELECT
     id,
     class,
-    code
+    code,
+    detail
 FROM vpay.provider_requests
 WHERE charge_id = %(charge_id)s::text
 ORDER BY id

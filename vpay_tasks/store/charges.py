@@ -73,6 +73,12 @@ def ages(connection: sql.Connection, charge_id: str) -> Ages:
     return Ages(charge, not_found)
 
 
+def lock(tx: sql.Connection, charge_id: str) -> State | None:
+    """Hold the charge until the transaction ends; the state that it is in."""
+    rows = sql.run(tx, SQL["lock"], {"id": charge_id})
+    return State(rows[0][0]) if rows else None
+
+
 def submitted(
     tx: sql.Connection,
     charge_id: str,

@@ -91,6 +91,13 @@ SELECT
 FROM vpay.charges
 WHERE id = %(id)s::text
 
+-- name: lock
+-- A statement of its own: what is read after it gets a snapshot taken behind the lock.
+SELECT state
+FROM vpay.charges
+WHERE id = %(id)s::text
+FOR UPDATE
+
 -- name: submitted
 -- The swap by which the rail's acceptance counts. Key material is merged key by key and a
 -- missing URL blanks none: a late answer must not undo an early one.
