@@ -13,6 +13,7 @@ from vpay_sandbox.httpd import Answer, Hangup, Reply
 from vpay_sandbox.stub_rail import StubRail
 from vpay_tasks.errors import Rail
 from vpay_tasks.rails.port import Accepted, RailPort, SubmitAnswer, Unknown
+from vpay_tasks.rails.token import Token, TokenCache
 
 
 def in_time() -> float:
@@ -68,6 +69,29 @@ def test_many_threads_mint_one_token(bench: Bench, stub: StubRail) -> None:
         thread.join()
     assert [type(answer) for answer in answers] == [Accepted] * 6
     assert len(stub.requests(bench.tokens or "")) == 1
+
+
+def test_a_thread_whose_deadline_passes_while_another_mints_goes_without() -> None:
+    minting, done = threading.Event(), threading.Event()
+
+    def mint(deadline: float) -> Token:
+        minting.set()
+        done.wait(5)
+        return Token("t", 3600)
+
+    cache = TokenCache(mint)
+    first = threading.Thread(target=cache.get, args=("i",), kwargs=wish(20))
+    first.start()
+    assert minting.wait(20)
+    with pytest.raises(Rail, match="no token in time"):
+        cache.get("i", **wish(0.1))
+    done.set()
+    first.join()
+    assert cache.get("i", **wish(0.1)) == "t"
+
+
+def wish(patience: float) -> dict[str, Any]:
+    return {"refused": None, "deadline": time.monotonic() + patience}
 
 
 @with_tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 
 import psycopg
@@ -184,3 +185,24 @@ def test_a_transaction_that_rolled_back_hints_nothing(hinting: Database) -> None
         fails(tx)
     hinting.close()  # sends what is left
     assert row(hinting, job) == before
+
+
+def test_a_caller_with_little_time_does_not_wait_long_for_a_connection(dsn: str) -> None:
+    database = Database(dsn, size=1, application="tests")
+    taken, give_back = threading.Event(), threading.Event()
+
+    def take() -> None:
+        with database.connection():
+            taken.set()
+            give_back.wait(3)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    assert taken.wait(20)
+    with pytest.raises(Storage), database.transaction(patience=0.1):
+        pass
+    give_back.set()
+    thread.join()
+    with database.transaction(patience=0) as tx:
+        assert tx.execute("SELECT 1").fetchone() == (1,)
+    database.close()

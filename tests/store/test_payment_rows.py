@@ -131,6 +131,24 @@ def test_the_database_refuses_to_leave_a_terminal_intent(database: Database) -> 
             connection.execute(query.encode(), (intent.id,))
 
 
+def test_an_intent_leaves_no_terminal_status_even_with_amounts_that_fit(
+    database: Database,
+) -> None:
+    canceled, paid = make_intent(database), make_intent(database)
+    with database.transaction() as tx:
+        assert intents.cancel(tx, canceled.id) is not None
+        assert intents.succeed(tx, paid.id) is not None
+    for before, status in itertools.product((canceled, paid), IntentStatus):
+        if status is read_intent(database, before.id).status:
+            continue
+        received = "amount" if status is IntentStatus.SUCCEEDED else "0"
+        change = f"status = '{status.value}', amount_received = {received}"
+        query = f"UPDATE vpay.payment_intents SET {change} WHERE id = %s"
+        refused = pytest.raises(psycopg.errors.CheckViolation, match="terminal status")
+        with database.connection() as connection, refused:
+            connection.execute(query.encode(), (before.id,))
+
+
 def test_a_charge_in_any_live_state_succeeds_once(database: Database) -> None:
     late = FailureCode.PAYER_TIMEOUT
     for state in LIVE:
@@ -176,7 +194,7 @@ def test_an_ask_moves_only_the_state_that_it_was_judged_by(database: Database) -
 
 def test_a_streak_counts_grows_older_and_ends(database: Database) -> None:
     charge = make_charge(database, state=State.SUBMITTED)
-    seen = []
+    seen, began = [], []
     with database.connection() as connection:
         for streak in ("longer", "as_it_was", "longer", "over", "longer"):
             charges.asked(
@@ -189,7 +207,10 @@ def test_a_streak_counts_grows_older_and_ends(database: Database) -> None:
             row = charges.read(connection, charge.id)
             assert row is not None
             seen.append((row.not_found_streak, charges.ages(connection, charge.id).not_found > 0))
+            began.append(scalar(database, "SELECT first_not_found_at FROM vpay.charges"))
     assert seen == [(1, True), (1, True), (2, True), (0, False), (1, True)]
+    # Its age is that of its first NotFound, not of its last.
+    assert began[0] == began[1] == began[2] < began[4]
 
 
 @pytest.mark.parametrize("state", TERMINAL)
