@@ -105,7 +105,15 @@ class OddlyClassified(InvalidRequest):
     dead_reason = "whatever"  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize("error", [Mute(), OddlyClassified("x")], ids=["mute", "oddly classified"])
+class OddlyLoud(InvalidRequest):
+    severity = "very"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Mute(), OddlyClassified("x"), OddlyLoud("x")],
+    ids=["mute", "oddly classified", "oddly loud"],
+)
 def test_an_error_that_cant_be_told_leaks_neither_its_row_nor_its_mates(
     bench: Bench, database: Database, ran: list[Any], error: Exception
 ) -> None:
