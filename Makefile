@@ -17,7 +17,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: demo test test-more test-all lint types fmt bench schema mutants clean help venv-demo venv-test
+.PHONY: demo test test-more test-all lint types fmt bench schema mutants clean help venv-demo venv-bench venv-test
 
 demo: venv-demo ## confirm, poll, settle and deliver 40 payments on real servers (ARGS=--keep, --sabotage=NAME)
 	@$(MOVE) $(VENV)/bin/vpay-sandbox demo $(ARGS)
@@ -42,7 +42,7 @@ fmt: venv-test ## put the code into its format, mend what ruff can mend
 	@$(PY) -m ruff check --fix-only --quiet .
 	@$(PY) -m ruff format .
 
-bench: venv-test ## print the figures that the README quotes (no test depends on one)
+bench: venv-bench ## figures beside the peers', on this machine (no test depends on one)
 	@$(PY) bench/run.py $(ARGS)
 
 schema: venv-test ## write schema/schema.sql anew from the migrations
@@ -59,6 +59,9 @@ help: ## this list
 
 venv-demo:
 	@$(MOVE) .ci/venv $(VENV) sandbox
+
+venv-bench:
+	@$(MOVE) .ci/venv $(VENV) sandbox,bench
 
 venv-test:
 	@$(MOVE) .ci/venv $(VENV) sandbox,test

@@ -26,6 +26,10 @@ from signal import SIGTERM
 from subprocess import Popen
 from typing import Any
 
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from peers import Peers
+
 from vpay_sandbox.merchant import Endpoint
 from vpay_sandbox.postgres import Postgres
 from vpay_sandbox.process import end, spawn, wait_until
@@ -37,6 +41,8 @@ from vpay_tasks.store.db import Database, connect
 from vpay_tasks.store.hints import Hinter
 
 HERE = Path(__file__).resolve().parent
+mpl.use("agg")
+
 SECRET = "whsec_YmVuY2gtYmVuY2gtYmVuY2gtYmVuY2gtYmVuY2g="
 THREADS = 8
 
@@ -46,6 +52,8 @@ class Bench:
 
     def __init__(self, folder: Path, url: str, broker: str, receiver: StubReceiver) -> None:
         self.url = url
+        self.broker = broker
+        self.folder = folder
         self.receiver = receiver
         self.database = Database(url, application="bench", hints=Hinter(url))
         self.line = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -73,14 +81,21 @@ class Bench:
         )
 
     def stop(self) -> None:
+        """End our processes; the database can still be asked."""
         for process in reversed(self._processes):
             end(process, SIGTERM)
-        self.database.close()
+        self._processes.clear()
 
     def ask(self, query: str) -> int:
         with self.database.connection() as connection:
             row = connection.execute(query.encode()).fetchone()
         return int(row[0]) if row else 0
+
+    def totals(self) -> dict[str, int]:
+        """What Postgres has counted so far, our own looking included."""
+        commits = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+        wal = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
+        return {"commits": self.ask(commits), "wal_bytes": self.ask(wal)}
 
     def commit_to_start(self, rounds: int) -> list[float]:
         """Milliseconds from a commit's return to the handler's first line, fleet idle."""
@@ -155,6 +170,7 @@ def running() -> Iterator[Bench]:
                 yield bench
             finally:
                 bench.stop()
+                bench.database.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -163,27 +179,62 @@ def p(values: list[float], percent: int) -> float:
     return round(statistics.quantiles(values, n=100, method="inclusive")[percent - 1], 1)
 
 
+def of_peers(bench: Bench, scale: float) -> dict[str, int]:
+    """Jobs/s of the peers, a second Postgres database and other Valkey databases being theirs."""
+    with bench.database.connection() as connection:
+        connection.execute("CREATE DATABASE peers")
+    peers = Peers(bench.folder, bench.url.rsplit("/", 1)[0] + "/peers", bench.broker)
+    return {
+        "celery": round(peers.celery(max(1_000, int(5_000 * scale)))),
+        "dramatiq_raw": round(peers.dramatiq(max(1_000, int(10_000 * scale)))),
+        "pgqueuer_10": round(peers.pgqueuer(max(2_000, int(20_000 * scale)), 10)),
+        "pgqueuer_200": round(peers.pgqueuer(max(4_000, int(60_000 * scale)), 200)),
+    }
+
+
 def measured(bench: Bench, scale: float) -> dict[str, Any]:
     rounds = max(20, int(200 * scale))
     bench.commit_to_start(10)  # prepared statements, warm caches
     starts = bench.commit_to_start(rounds)
     bench.drain("noop_batch", 2_000)
     single = bench.drain("noop", max(1_000, int(10_000 * scale)))
-    batch = bench.drain("noop_batch", max(5_000, int(60_000 * scale)))
+    before = bench.totals()
+    count = max(5_000, int(60_000 * scale))
+    batch = bench.drain("noop_batch", count)
+    cost = {name: round((bench.totals()[name] - was) / count, 3) for name, was in before.items()}
     posts = bench.event_to_post(rounds)
     return {
         "commit_to_start_ms": {"p50": p(starts, 50), "p99": p(starts, 99)},
         "event_to_post_ms": {"p50": p(posts, 50), "p99": p(posts, 99)},
         "noop_jobs_per_s": {"batch_1": round(single), "batch_32": round(batch)},
+        "per_job": cost,
     }
+
+
+def picture(result: dict[str, Any], to: Path) -> None:
+    """The drains as bars, ours and the peers'."""
+    bars = {f"vpay {name}": rate for name, rate in result["noop_jobs_per_s"].items()}
+    bars |= result.get("peers_noop_per_s", {})
+    figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+    drawn = axes.barh(list(bars), list(bars.values()))
+    axes.bar_label(drawn, fmt="{:,.0f}", padding=3)
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    axes.set_xlabel(f"no-op jobs per second ({result['machine']})")
+    figure.savefig(to, dpi=120)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full rounds")
-    scale = parser.parse_args().scale
+    parser.add_argument("--no-peers", dest="peers", action="store_false", help="only our own")
+    arguments = parser.parse_args()
+    scale = arguments.scale
     with running() as bench:
         figures = measured(bench, scale)
+        if arguments.peers:
+            bench.stop()  # the peers get the machine for themselves, as we had it
+            figures["peers_noop_per_s"] = of_peers(bench, scale)
     machine = (
         f"{os.cpu_count()} cores, {platform.python_implementation()} {platform.python_version()}"
     )
@@ -193,10 +244,17 @@ def main() -> None:
         ("commit_to_start_ms", "commit → handler begins, idle, ms"),
         ("event_to_post_ms", "event committed → POST arrives, idle, ms"),
         ("noop_jobs_per_s", "no-op drain, jobs/s"),
+        ("peers_noop_per_s", "peers' no-op drain, jobs/s"),
+        ("per_job", "of a batch of 32, per job"),
     ):
+        if what not in figures:
+            continue
         parts = "   ".join(f"{name} {value:>8,}" for name, value in figures[what].items())
         print(f"  {unit:<44}{parts}")
     result = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine, **figures}
+    (HERE / "results").mkdir(exist_ok=True)
+    (HERE / "results" / "latest.json").write_text(json.dumps(result, indent=2) + "\n")
+    picture(result, HERE / "results" / "latest.png")
     print(json.dumps(result))
 
 

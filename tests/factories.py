@@ -80,14 +80,15 @@ def started(
     """Everything that one claim gives, started."""
     found = []
     for message in claimed(connection, **options).messages:
-        found += jobs.start(
+        by_claim = jobs.start(
             connection,
-            dict.fromkeys(message.ids, message.lease),
+            [(id_, message.lease) for id_ in message.ids],
             run=uuid.uuid4(),
             worker=worker,
             run_lease=run_lease,
             known=["a_kind"],
         )
+        found += sorted(by_claim.values(), key=lambda job: job.id)
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories import a_job, change, row
+from tests.factories import a_job, change, claimed, row
 from tests.runtime.bench import Bench
 from vpay_tasks import telemetry
 from vpay_tasks.core.job import Again, Done, Park
@@ -32,7 +32,10 @@ def test_a_job_whose_message_comes_twice_runs_once(
 def test_a_forged_message_runs_nothing(bench: Bench, database: Database, ran: list[Any]) -> None:
     bench.task(lambda job, ctx: ran.append(job.id))
     job = a_job(database)
-    bench.forged(job)
+    bench.forged(job)  # nobody has claimed it
+    with database.connection() as connection:
+        assert len(claimed(connection).messages) == 1
+    bench.forged(job)  # somebody has, by another token
     bench.forged(job + 1_000)
     assert ran == []
     found = row(database, job)

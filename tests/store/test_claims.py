@@ -89,7 +89,7 @@ def test_a_message_that_was_started_makes_room_for_the_next(database: Database) 
         assert claimed(connection).messages == []
         jobs.start(
             connection,
-            dict.fromkeys(first.messages[0].ids, first.messages[0].lease),
+            [(id_, first.messages[0].lease) for id_ in first.messages[0].ids],
             run=first.messages[1].lease,
             worker="w",
             run_lease=30,

@@ -50,7 +50,7 @@ def test_of_copies_started_together_behind_a_row_lock_one_starts(
                 return len(
                     jobs.start(
                         own,
-                        {job: message.lease},
+                        [(job, message.lease)],
                         run=uuid.uuid4(),
                         worker="w",
                         run_lease=30,
@@ -209,7 +209,7 @@ def test_an_expired_claim_costs_nothing_and_an_expired_run_is_a_crash(
     with database.connection() as connection:
         first, _ = claimed(connection).messages
         jobs.start(
-            connection, {ran: first.lease}, run=uuid.uuid4(), worker="w", run_lease=1, known=[]
+            connection, [(ran, first.lease)], run=uuid.uuid4(), worker="w", run_lease=1, known=[]
         )
         change(database, "lease_until = now() - interval '1 ms'", ran)
         change(database, "lease_until = now() - interval '1 ms'", never)

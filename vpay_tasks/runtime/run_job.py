@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -41,7 +41,9 @@ from vpay_tasks.handlers.context import Context
 from vpay_tasks.runtime.envelope import Envelope
 from vpay_tasks.runtime.run import Run, Running
 from vpay_tasks.runtime.settle import Pending, Settler, finish_stands, finish_within, tell_settled
+from vpay_tasks.runtime.start import Starter
 from vpay_tasks.store import jobs
+from vpay_tasks.store.leases import Lease
 from vpay_tasks.telemetry import count, report_failure, say
 
 OVERRULE_S: Final = 0.25
@@ -61,6 +63,9 @@ class Runner:
     ladders: LaddersTable
     windows: WindowsTable
     draining: bool = False
+
+    def __post_init__(self) -> None:
+        self._starter = Starter(self._swap)
 
     def run_message(self, envelope: Envelope) -> None:
         """Run every job of `envelope` that is still ours to run. Never raises: whatever
@@ -169,11 +174,12 @@ class Runner:
     def _start(self, envelope: Envelope) -> list[jobs.StartedJob]:
         """Swap the claim's token for one of our own. Postgres out of reach: run nothing, the
         lease heals it. Its answer lost: overrule whatever became of it by another swap."""
-        token = uuid.uuid4()
-        try:
-            started = self._swap(envelope.claims, token)
-        except AmbiguousCommit:
-            started = self._overrule(envelope.claims, token)
+        tried = self._starter.start(envelope.claims)
+        started = tried.started
+        if isinstance(tried.error, AmbiguousCommit):
+            started = self._overrule(envelope.claims, tried.token)
+        elif tried.error is not None:
+            raise tried.error
         count("jobs_started", len(started))
         return started
 
@@ -181,7 +187,7 @@ class Runner:
         """Start what carries the claim's token or one whose start lost its answer. It waits
         for the lost one; Postgres away, it is tried until that one's lease is spent, or a row
         that never ran would be reaped as a crash."""
-        may_carry = [claims, dict.fromkeys(claims, lost)]
+        may_carry = [list(claims.items()), [(id_, lost) for id_ in claims]]
         started: list[jobs.StartedJob] = []
         for attempt in tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(Storage),
@@ -191,11 +197,12 @@ class Runner:
         ):
             with attempt:
                 token = uuid.uuid4()
-                may_carry.append(dict.fromkeys(claims, token))
-                started = [row for held in may_carry[:-1] for row in self._swap(held, token)]
+                may_carry.append([(id_, token) for id_ in claims])
+                swapped = [self._swap(held, token) for held in may_carry[:-1]]
+                started = [job for by_claim in swapped for job in by_claim.values()]
         return started
 
-    def _swap(self, claims: dict[int, uuid.UUID], token: uuid.UUID) -> list[jobs.StartedJob]:
+    def _swap(self, claims: Sequence[Lease], token: uuid.UUID) -> dict[Lease, jobs.StartedJob]:
         with self.context.db.connection() as connection:
             return jobs.start(
                 connection,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -11,6 +12,7 @@ from vpay_tasks.core.kinds import kind_of
 from vpay_tasks.core.task import Kind, Task
 from vpay_tasks.errors import Internal, InvalidRequest
 from vpay_tasks.store import sql
+from vpay_tasks.store.leases import Lease
 
 SQL = sql.load(__name__)
 
@@ -129,28 +131,28 @@ def listen(connection: sql.Connection) -> None:
 
 def start(
     connection: sql.Connection,
-    claims: dict[int, UUID],
+    claims: Sequence[Lease],
     *,
     run: UUID,
     worker: str,
     run_lease: float,
     known: list[str],
-) -> list[StartedJob]:
-    """Swap the tokens in `claims` (id → the token its row must carry) for `run`. Rows that
+) -> dict[Lease, StartedJob]:
+    """Swap the tokens in `claims` (id, and the token its row must carry) for `run`. Rows that
     carry another token are not returned: a copy of the message, or the reaper, was first."""
     rows = sql.run(
         connection,
         SQL["start"],
         {
-            "ids": list(claims),
-            "leases": list(claims.values()),
+            "ids": [id_ for id_, _ in claims],
+            "leases": [lease for _, lease in claims],
             "run": run,
             "worker": worker,
             "run_lease": run_lease,
             "known": known,
         },
     )
-    return [StartedJob(id_, run, *rest) for id_, *rest in sorted(rows, key=lambda row: row[0])]
+    return {(id_, claim): StartedJob(id_, run, *rest) for claim, id_, *rest in rows}
 
 
 def release(connection: sql.Connection, leases: dict[int, UUID]) -> list[int]:

@@ -48,7 +48,7 @@ LISTEN vpay_jobs
 -- The swap that lets one copy of a message run. It waits for a row that somebody holds, and
 -- then judges the row as it is. A worker that doesn't know a kind leaves unknown_since be.
 WITH held AS MATERIALIZED (
-    SELECT jobs.id
+    SELECT jobs.id, given.lease AS claim
     FROM vpay.jobs
     JOIN unnest(%(ids)s::bigint[], %(leases)s::uuid[]) AS given (id, lease)
         ON jobs.id = given.id AND jobs.lease = given.lease
@@ -66,6 +66,7 @@ SET lease = %(run)s::uuid,
 FROM held
 WHERE jobs.id = held.id
 RETURNING
+    held.claim,
     jobs.id,
     jobs.kind,
     jobs.queue,
