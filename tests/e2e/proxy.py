@@ -18,6 +18,7 @@ class Proxy:
         self._passing.set()
         self._refusing = threading.Event()
         self._cutting = threading.Event()
+        self._swallowing = threading.Event()
         self._answers_left = 0
         self._then_refuse = False
         self.kept_back = threading.Event()
@@ -52,6 +53,10 @@ class Proxy:
         """Cut the connection at its next answer, and be down from then on."""
         self._then_refuse = True
         self.cut_on_answer()
+
+    def swallow_commit(self) -> None:
+        """Let everything through but the next COMMIT, at which the connection is cut."""
+        self._swallowing.set()
 
     def refuse(self) -> None:
         """Be a server that is down: cut what stands, hang up on who comes."""
@@ -93,6 +98,9 @@ class Proxy:
                 if held and not self._passing.is_set():
                     self.kept_back.set()
                     self._passing.wait()
+                if held and self._swallowing.is_set() and b"COMMIT" in data:
+                    self._swallowing.clear()
+                    break
                 if not held and self._cutting.is_set():
                     if self._answers_left == 0:
                         self._cutting.clear()

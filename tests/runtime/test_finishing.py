@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Eventually
 from tests.e2e import proxy
-from tests.factories import a_job, a_worker, claimed, row
+from tests.factories import a_job, a_worker, change, claimed, row
 from tests.runtime.bench import Bench
 from vpay_tasks import telemetry
 from vpay_tasks.core.job import Again
@@ -192,6 +192,38 @@ def test_a_finishing_whose_commit_lost_its_answer_stands_and_is_not_run_again(
         bench.settler.close()
         shaky.close()
     assert ran == [job]
+    assert row(database, job) is None
+    assert _effects(database) == 1
+
+
+def test_a_finishing_whose_commit_never_arrived_is_run_again_and_not_finished_alone(
+    database: Database, dsn: str, ran: list[Any]
+) -> None:
+    a_worker(database)
+    with database.connection() as connection:
+        connection.execute("CREATE TABLE public.effects (n int)")
+    with proxy.before(dsn) as (line, through):
+        shaky = Database(through, application="shaky")
+        bench = Bench(shaky, dsn)
+
+        def writes(job: Any, ctx: Any) -> None:
+            ran.append(job.id)
+            with job.finishing() as tx:
+                tx.execute("INSERT INTO public.effects VALUES (1)")
+                if len(ran) == 1:
+                    line.swallow_commit()
+
+        bench.task(writes)
+        job = a_job(database)
+        bench.run()
+        found = row(database, job)
+        assert found is not None
+        assert (found["failures"], _effects(database)) == (1, 0)
+        change(database, "run_at = now()", job)
+        bench.run()
+        bench.settler.close()
+        shaky.close()
+    assert ran == [job, job]
     assert row(database, job) is None
     assert _effects(database) == 1
 

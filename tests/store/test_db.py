@@ -14,7 +14,15 @@ from tests.e2e import proxy
 from tests.factories import a_job, row
 from vpay_tasks.errors import AmbiguousCommit, Internal, Storage
 from vpay_tasks.store import jobs
-from vpay_tasks.store.db import Abandon, Connection, Database, connect, notified, usable
+from vpay_tasks.store.db import (
+    Abandon,
+    Connection,
+    Database,
+    connect,
+    notified,
+    unit_of_work,
+    usable,
+)
 from vpay_tasks.store.hints import Hinter
 
 
@@ -206,3 +214,17 @@ def test_a_caller_with_little_time_does_not_wait_long_for_a_connection(dsn: str)
     with database.transaction(patience=0) as tx:
         assert tx.execute("SELECT 1").fetchone() == (1,)
     database.close()
+
+
+def test_an_enqueue_notifies_nobody_inside_its_transaction(dsn: str) -> None:
+    """Notifying commits are serialised database-wide, and a full queue would fail them: the
+    hint is sent behind the commit, on a connection of its own."""
+    with connect(dsn, application="both") as connection:
+        jobs.listen(connection)
+        with unit_of_work(connection) as tx:
+            jobs.enqueue(tx, "deliver_webhook", {})
+            jobs.pull_forward(tx, "key", floor=0)
+        # One's own notifications come with the commit's answer, so this is not too early.
+        assert not notified(connection, timeout=0)
+        jobs.wake(connection)
+        assert notified(connection, timeout=0)
