@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vpay_tasks.config import LaddersTable
-from vpay_tasks.core.ladders import DEFAULT, Ladder, crash_delay
+from vpay_tasks.core.ladders import DEFAULT, Ladder
 
 COUNTS = st.integers(-5, 10**6)
 SPREADS = st.floats(0, 1, exclude_max=True)
@@ -42,21 +42,3 @@ def test_the_delivery_ladder_spans_31_hours_12_minutes_40_seconds() -> None:
     rungs = LaddersTable().delivery
     assert list(rungs) == [10, 30, 120, 600, 3_600, 21_600, 86_400]
     assert sum(rungs) == 31 * 3_600 + 12 * 60 + 40
-
-
-@given(SPREADS)
-def test_the_first_crash_costs_no_wait(spread: float) -> None:
-    assert crash_delay(0, spread) == 0
-    assert crash_delay(1, spread) == 0
-
-
-@given(st.integers(2, 10**6), SPREADS)
-def test_later_crashes_back_off_to_an_hour_at_most(crashes: int, spread: float) -> None:
-    assert 0 <= crash_delay(crashes, spread) <= 3_600
-
-
-@pytest.mark.parametrize(
-    ("crashes", "most"), [(2, 10), (3, 20), (4, 40), (10, 2_560), (11, 3_600), (10**6, 3_600)]
-)
-def test_crash_delays_double(crashes: int, most: float) -> None:
-    assert crash_delay(crashes, 1.0) == most

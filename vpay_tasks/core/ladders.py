@@ -36,15 +36,3 @@ class Ladder:
 
 DEFAULT = Ladder((5, 15, 60, 300, 900, 3_600))
 """For kinds that name none; the settings' `ladders.error` takes its place at boot."""
-
-
-def crash_delay(crashes: int, spread: float) -> float:
-    """Seconds before a row whose process died `crashes` times in a row runs again.
-
-    None after the first crash (a killed worker's jobs run again within two seconds);
-    full jitter from the second on, so that a row that kills its process can't take a
-    fleet down in lockstep. Mirrors `reap` in jobs.sql, which does it by the database.
-    """
-    if crashes <= 1:
-        return 0.0
-    return spread * min(10.0 * 2.0 ** min(crashes - 2, 30), 3_600.0)
