@@ -12,6 +12,7 @@ import pytest
 
 from tests.brokers import RabbitServer
 from tests.conftest import Eventually
+from tests.e2e import proxy
 from tests.runtime.test_brokers import Made, Worker, _made, envelopes
 from vpay_tasks.errors import Broker, Configuration
 from vpay_tasks.runtime.broker import make
@@ -161,6 +162,18 @@ def test_a_publish_to_a_queue_that_vanished_is_told_or_kept(
         publisher.publish(envelopes(3))
     publisher.publish(envelopes(3))
     assert rabbitmq.depth("default") == 3
+
+
+def test_a_publish_that_nobody_confirms_is_a_failure(rabbitmq: RabbitServer) -> None:
+    with proxy.before(rabbitmq.url()) as (line, through):
+        publisher = make(through)
+        publisher.publish(envelopes(1))
+        line.hold()
+        with pytest.raises(Broker, match="did not confirm"):
+            publisher.publish(envelopes(1))
+        line.release()
+        publisher.publish(envelopes(1))
+        publisher.close()
 
 
 def test_without_its_library_the_settings_are_told_what_to_install(
