@@ -38,6 +38,37 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION vpay.guard_ledger_entry() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog'
+    AS $$
+DECLARE
+    charged record;
+    posted bigint;
+BEGIN
+    SELECT charges.state, charges.amount, charges.currency, intents.merchant_id
+        INTO charged
+        FROM vpay.charges
+        JOIN vpay.payment_intents AS intents ON intents.id = charges.payment_intent_id
+        WHERE charges.id = NEW.charge_id;
+    IF (charged.state, charged.currency, charged.merchant_id)
+        IS DISTINCT FROM ('succeeded', NEW.currency, NEW.merchant_id)
+    THEN
+        RAISE EXCEPTION 'only what a charge brought in is posted, to its merchant'
+            USING ERRCODE = 'check_violation';
+    END IF;
+    SELECT sum(entries.amount)
+        INTO posted
+        FROM vpay.ledger_entries AS entries
+        WHERE entries.charge_id = NEW.charge_id;
+    IF posted > charged.amount THEN
+        RAISE EXCEPTION 'more would be posted than the charge brought in'
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END
+$$;
+
 CREATE FUNCTION vpay.guard_payment_intent() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog'
@@ -55,6 +86,40 @@ BEGIN
             USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
+END
+$$;
+
+CREATE FUNCTION vpay.post_missing_captures() RETURNS bigint
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog'
+    AS $$
+    WITH posted AS (
+        INSERT INTO vpay.ledger_entries (
+            posted_at, amount, currency, kind, debit, credit, merchant_id, charge_id
+        )
+        SELECT charges.updated_at, charges.amount, charges.currency, 'capture',
+            'payer_clearing', 'merchant_payable', intents.merchant_id, charges.id
+        FROM vpay.charges
+        JOIN vpay.payment_intents AS intents ON intents.id = charges.payment_intent_id
+        WHERE charges.state = 'succeeded'
+            AND NOT EXISTS (
+                SELECT FROM vpay.ledger_entries AS entries
+                WHERE entries.charge_id = charges.id
+            )
+        ORDER BY charges.updated_at
+        ON CONFLICT (charge_id, kind) DO NOTHING
+        RETURNING 1
+    )
+    SELECT count(*) FROM posted
+$$;
+
+CREATE FUNCTION vpay.refuse_changing_the_ledger() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog'
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'the ledger is only appended to: post the opposite'
+        USING ERRCODE = 'check_violation';
 END
 $$;
 
@@ -232,6 +297,31 @@ CREATE TABLE vpay.lanes (
     CONSTRAINT trips_only_count CHECK ((circuit_trips >= 0))
 );
 
+CREATE TABLE vpay.ledger_entries (
+    id bigint NOT NULL,
+    posted_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    amount bigint NOT NULL,
+    currency text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL COLLATE pg_catalog."C",
+    debit text NOT NULL COLLATE pg_catalog."C",
+    credit text NOT NULL COLLATE pg_catalog."C",
+    merchant_id text NOT NULL COLLATE pg_catalog."C",
+    charge_id text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT entry_amount_in_range CHECK (((amount >= 1) AND (amount <= '9007199254740991'::bigint))),
+    CONSTRAINT entry_currency_is_iso CHECK ((currency ~ '^[A-Z]{3}$'::text)),
+    CONSTRAINT entry_merchant_has_length CHECK (((length(merchant_id) >= 1) AND (length(merchant_id) <= 64))),
+    CONSTRAINT entry_moves_between_its_accounts CHECK ((((kind = 'capture'::text) AND (debit = 'payer_clearing'::text) AND (credit = 'merchant_payable'::text)) OR ((kind = 'fee'::text) AND (debit = 'payer_clearing'::text) AND (credit = 'platform_fee_revenue'::text))))
+);
+
+ALTER TABLE vpay.ledger_entries ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME vpay.ledger_entries_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE vpay.migrations (
     number integer NOT NULL,
     name text NOT NULL,
@@ -344,6 +434,9 @@ ALTER TABLE ONLY vpay.charges
 ALTER TABLE ONLY vpay.delivery_attempts
     ADD CONSTRAINT delivery_attempts_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY vpay.ledger_entries
+    ADD CONSTRAINT entry_once_per_charge UNIQUE (charge_id, kind);
+
 ALTER TABLE ONLY vpay.events
     ADD CONSTRAINT events_id_key UNIQUE (id);
 
@@ -358,6 +451,9 @@ ALTER TABLE ONLY vpay.jobs
 
 ALTER TABLE ONLY vpay.lanes
     ADD CONSTRAINT lanes_pkey PRIMARY KEY (queue, lane);
+
+ALTER TABLE ONLY vpay.ledger_entries
+    ADD CONSTRAINT ledger_entries_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY vpay.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
@@ -399,7 +495,13 @@ CREATE INDEX jobs_ready ON vpay.jobs USING btree (queue, priority, run_at) WHERE
 
 CREATE INDEX provider_requests_charge ON vpay.provider_requests USING btree (charge_id, id);
 
+CREATE TRIGGER entries_stay BEFORE DELETE OR UPDATE ON vpay.ledger_entries FOR EACH ROW EXECUTE FUNCTION vpay.refuse_changing_the_ledger();
+
+CREATE TRIGGER entries_stay_all BEFORE TRUNCATE ON vpay.ledger_entries FOR EACH STATEMENT EXECUTE FUNCTION vpay.refuse_changing_the_ledger();
+
 CREATE TRIGGER guard_charge BEFORE DELETE OR UPDATE ON vpay.charges FOR EACH ROW EXECUTE FUNCTION vpay.guard_charge();
+
+CREATE TRIGGER guard_ledger_entry AFTER INSERT ON vpay.ledger_entries FOR EACH ROW EXECUTE FUNCTION vpay.guard_ledger_entry();
 
 CREATE TRIGGER guard_payment_intent BEFORE UPDATE ON vpay.payment_intents FOR EACH ROW EXECUTE FUNCTION vpay.guard_payment_intent();
 
@@ -410,6 +512,9 @@ ALTER TABLE ONLY vpay.charges
 
 ALTER TABLE ONLY vpay.delivery_attempts
     ADD CONSTRAINT delivery_attempts_delivery_id_fkey FOREIGN KEY (delivery_id) REFERENCES vpay.webhook_deliveries(id);
+
+ALTER TABLE ONLY vpay.ledger_entries
+    ADD CONSTRAINT ledger_entries_charge_id_fkey FOREIGN KEY (charge_id) REFERENCES vpay.charges(id);
 
 ALTER TABLE ONLY vpay.provider_requests
     ADD CONSTRAINT provider_requests_charge_id_fkey FOREIGN KEY (charge_id) REFERENCES vpay.charges(id);

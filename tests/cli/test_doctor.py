@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import redis
 
 from tests.cli.test_cli import Commands, fill, run
+from tests.payment_kit import make_charge, opened
+from vpay_tasks.config import Settings
+from vpay_tasks.core.charge import State
+from vpay_tasks.doctor import books, facts, findings
+from vpay_tasks.store.db import connect
 
 __all__ = ["run"]  # a fixture
 
 NOWHERE = "127.0.0.1:1"
 
 
-def settings(run: Commands, dsn: str, broker: str) -> None:
+def set_up(run: Commands, dsn: str, broker: str) -> None:
     run.settings = f'[database]\nurl = "{dsn}"\n[broker]\nurl = "{broker}"\n'
 
 
@@ -24,7 +30,7 @@ def codes(text: str) -> list[str]:
 def test_what_is_wrong_is_told_the_worst_first_with_a_remedy_each(
     run: Commands, dsn: str, broker_url: str
 ) -> None:
-    settings(run, dsn, broker_url)
+    set_up(run, dsn, broker_url)
     fill(dsn)
     done = run("doctor")
     lines = done.stdout.splitlines()
@@ -42,7 +48,7 @@ def test_what_is_wrong_is_told_the_worst_first_with_a_remedy_each(
 def test_json_has_stable_keys_and_the_same_findings(
     run: Commands, dsn: str, broker_url: str
 ) -> None:
-    settings(run, dsn, broker_url)
+    set_up(run, dsn, broker_url)
     fill(dsn)
     done = run("doctor", "--json")
     seen = json.loads(done.stdout)
@@ -58,7 +64,7 @@ def test_json_has_stable_keys_and_the_same_findings(
 def test_a_database_without_its_tables_needs_migrate(
     run: Commands, empty_dsn: str, broker_url: str
 ) -> None:
-    settings(run, empty_dsn, broker_url)
+    set_up(run, empty_dsn, broker_url)
     done = run("doctor", "--json")
     (missing,) = (f for f in json.loads(done.stdout)["findings"] if "migrations" in f["code"])
     assert (done.returncode, missing["remedy"]) == (1, "vpay-tasks migrate")
@@ -67,7 +73,7 @@ def test_a_database_without_its_tables_needs_migrate(
 
 
 def test_servers_out_of_reach_are_findings_and_exit_69_without_a_secret(run: Commands) -> None:
-    settings(run, f"postgresql://a:s3cret@{NOWHERE}/x", f"redis://:s3cret@{NOWHERE}/0")
+    set_up(run, f"postgresql://a:s3cret@{NOWHERE}/x", f"redis://:s3cret@{NOWHERE}/0")
     done = run("doctor", "--json")
     assert (done.returncode, done.stderr) == (69, "")
     assert codes(done.stdout) == ["postgres_unreachable", "broker_unreachable"]
@@ -75,7 +81,7 @@ def test_servers_out_of_reach_are_findings_and_exit_69_without_a_secret(run: Com
 
 
 def test_a_broker_out_of_reach_hides_no_other_finding(run: Commands, dsn: str) -> None:
-    settings(run, dsn, f"redis://{NOWHERE}/0")
+    set_up(run, dsn, f"redis://{NOWHERE}/0")
     done = run("doctor", "--json")
     assert done.returncode == 69
     assert {"broker_unreachable", "dispatcher_missing"} <= set(codes(done.stdout))
@@ -84,7 +90,7 @@ def test_a_broker_out_of_reach_hides_no_other_finding(run: Commands, dsn: str) -
 def test_a_broker_that_evicts_is_a_finding_while_its_memory_is_bounded(
     run: Commands, dsn: str, broker_url: str
 ) -> None:
-    settings(run, dsn, broker_url)
+    set_up(run, dsn, broker_url)
     with redis.Redis.from_url(broker_url) as client:
         client.config_set("maxmemory-policy", "allkeys-lru")
         try:
@@ -101,8 +107,44 @@ def test_a_broker_that_evicts_is_a_finding_while_its_memory_is_bounded(
 def test_task_modules_that_cannot_be_loaded_are_a_finding(
     run: Commands, dsn: str, broker_url: str
 ) -> None:
-    settings(run, dsn, broker_url)
+    set_up(run, dsn, broker_url)
     run.settings = f"{run.settings}[worker]\nmodules = ['not_there']\n"
     found = codes(run("doctor", "--json").stdout)
     assert "tasks_unloadable" in found
     assert "kinds_unknown" not in found
+
+
+def test_books_that_do_not_balance_are_a_finding_whose_remedy_mends_it(
+    run: Commands, dsn: str, broker_url: str
+) -> None:
+    set_up(run, dsn, broker_url)
+    with opened(dsn) as database:
+        make_charge(database, state=State.SUCCEEDED)
+        (found,) = (
+            finding
+            for finding in json.loads(run("doctor", "--json").stdout)["findings"]
+            if finding["code"] == "captures_missing"
+        )
+        assert "In EUR, in minor units, 1 charges brought in 1000, 0 captures" in found["what"]
+        with database.connection() as connection:
+            connection.execute(found["remedy"].encode())
+    assert "captures_missing" not in codes(run("doctor", "--json").stdout)
+
+
+def test_books_that_are_held_too_long_to_be_read_hide_no_other_finding(
+    dsn: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(books, "LOOK_S", 0.05)
+    with connect(dsn, application="tests") as holder:
+        holder.execute("BEGIN")
+        holder.execute("LOCK TABLE vpay.ledger_entries")
+        found = [finding.code for finding in findings.find(facts.gather(settings))]
+        holder.execute("ROLLBACK")
+    assert "books_unread" in found
+    assert "dispatcher_missing" in found
+
+
+@pytest.mark.parametrize("statement", [books.SUMS, books.DIFFERENCES, books.POST_MISSING])
+def test_what_the_doctor_offers_about_the_books_can_be_typed(dsn: str, statement: str) -> None:
+    with connect(dsn, application="tests") as connection:
+        connection.execute(statement.encode())

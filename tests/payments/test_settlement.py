@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from tests.payment_kit import (
+    MERCHANT,
     event_rows,
     events,
     make_charge,
@@ -21,11 +22,18 @@ from vpay_tasks.core.answers import Failed, Succeeded
 from vpay_tasks.core.charge import FailureCode, IntentStatus, State
 from vpay_tasks.errors import Internal
 from vpay_tasks.payments.settlement import settle
-from vpay_tasks.store import intents
+from vpay_tasks.store import intents, ledger
 from vpay_tasks.store.db import Database
 
 PAID = Succeeded("t-1")
 LATE = Failed(FailureCode.PAYER_TIMEOUT, "EXPIRED")
+
+
+def entries(database: Database) -> list[tuple[object, ...]]:
+    with database.connection() as connection:
+        return connection.execute(
+            "SELECT charge_id, kind, amount, currency, merchant_id FROM vpay.ledger_entries"
+        ).fetchall()
 
 
 @pytest.mark.parametrize("first", [PAID, LATE])
@@ -73,6 +81,39 @@ def test_a_settlement_that_is_rolled_back_never_happened(
         raise ZeroDivisionError
     assert read_charge(database, charge.id) == charge
     assert read_intent(database, charge.payment_intent_id).amount_received == 0
+    assert events(database) == []
+    assert entries(database) == []
+
+
+@pytest.mark.parametrize("outcome", [PAID, LATE])
+def test_what_came_in_is_posted_in_the_settlement_and_nothing_else_is(
+    database: Database, outcome: Succeeded | Failed
+) -> None:
+    charge = make_charge(database, state=State.PENDING)
+    for _ in range(2):
+        with database.transaction() as tx:
+            settle(tx, charge, outcome)
+    captured = [(charge.id, "capture", 1000, "EUR", MERCHANT)]
+    assert entries(database) == (captured if outcome is PAID else [])
+    with database.connection() as connection:
+        assert all(book.balances for book in ledger.books(connection))
+
+
+def test_a_charge_that_was_captured_before_it_succeeded_stops_everything(
+    database: Database,
+) -> None:
+    charge = make_charge(database, state=State.PENDING)
+    with database.transaction() as tx:
+        tx.execute("SET LOCAL session_replication_role = replica")
+        tx.execute(
+            "INSERT INTO vpay.ledger_entries"
+            " (charge_id, merchant_id, currency, amount, kind, debit, credit)"
+            " VALUES (%s, 'm_1', 'EUR', 1, 'capture', 'payer_clearing', 'merchant_payable')",
+            (charge.id,),
+        )
+    with pytest.raises(Internal, match="has a capture"), database.transaction() as tx:
+        settle(tx, charge, PAID)
+    assert read_charge(database, charge.id).state is State.PENDING
     assert events(database) == []
 
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from vpay_tasks.errors import Configuration, Storage
-from vpay_tasks.store import migrate
+from vpay_tasks.store import ledger, migrate
 from vpay_tasks.store.db import connect
 from vpay_tasks.store.migrate import Migration
 
@@ -93,3 +93,32 @@ def test_a_file_that_fails_leaves_nothing_of_itself(empty_dsn: str) -> None:
         with pytest.raises(psycopg.errors.UndefinedTable):
             connection.execute("SELECT 1 FROM vpay.jobs")
         assert migrate.pending(connection) == migrate.available()
+
+
+def test_charges_that_succeeded_before_the_ledger_are_in_it(empty_dsn: str) -> None:
+    with connect(empty_dsn, application="tests") as connection:
+        while "ledger" not in (migrate.pending(connection) or migrate.available())[0].name:
+            migrate._apply_next(connection)
+        connection.execute(
+            "INSERT INTO vpay.payment_intents"
+            " (id, merchant_id, amount, currency, status, amount_received)"
+            " SELECT 'pi_' || i, 'm_' || i % 2, 100 * i, 'EUR', 'succeeded', 100 * i"
+            " FROM generate_series(1, 4) AS i"
+        )
+        connection.execute(
+            "INSERT INTO vpay.charges (id, payment_intent_id, provider_code,"
+            " provider_reference_id, state, amount, currency)"
+            " SELECT 'ch_' || i, 'pi_' || i, 'mtn_momo', i,"
+            " CASE WHEN i < 4 THEN 'succeeded' ELSE 'pending' END, 100 * i, 'EUR'"
+            " FROM generate_series(1, 4) AS i"
+        )
+        migrate.apply(connection)
+        posted = connection.execute(
+            "SELECT charge_id, merchant_id, kind, amount FROM vpay.ledger_entries ORDER BY 1"
+        ).fetchall()
+        assert posted == [
+            ("ch_1", "m_1", "capture", 100),
+            ("ch_2", "m_0", "capture", 200),
+            ("ch_3", "m_1", "capture", 300),
+        ]
+        assert [book.balances for book in ledger.books(connection)] == [True]

@@ -8,12 +8,14 @@ from urllib.parse import urlsplit
 
 from vpay_tasks import wiring
 from vpay_tasks.config import Settings
+from vpay_tasks.doctor import books
 from vpay_tasks.errors import Broker, Configuration, Storage, sanitise
 from vpay_tasks.runtime.broker import make as make_broker
-from vpay_tasks.store import checkup, gauges, migrate, vitals
+from vpay_tasks.store import checkup, gauges, ledger, migrate, patience, vitals
 from vpay_tasks.store.checkup import Checkup, Server
-from vpay_tasks.store.db import Connection, connect
+from vpay_tasks.store.db import Connection, connect, unit_of_work, usable
 from vpay_tasks.store.gauges import Gauges
+from vpay_tasks.store.ledger import Book
 from vpay_tasks.store.vitals import Vitals
 
 
@@ -24,6 +26,8 @@ class Work:
     gauges: Gauges
     vitals: Vitals
     checkup: Checkup
+    books: tuple[Book, ...] | None = ()
+    """By currency; None where reading them takes too long."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,20 @@ def _with_database(facts: Facts, connection: Connection, singletons: list[str]) 
         gauges.look(connection, parked=0),
         vitals.look(connection),
         checkup.look(connection, singletons=singletons),
+        _books(connection),
     )
     return replace(facts, work=work)
+
+
+def _books(connection: Connection) -> tuple[Book, ...] | None:
+    try:
+        with unit_of_work(connection) as tx:
+            patience.wait_at_most(tx, books.LOOK_S)
+            return tuple(ledger.books(tx))
+    except Storage:
+        if not usable(connection):
+            raise
+        return None
 
 
 def _broker(settings: Settings) -> tuple[str | None, str | None]:

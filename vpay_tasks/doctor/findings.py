@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from vpay_tasks.doctor import postgres
+from vpay_tasks.doctor import books, postgres
 from vpay_tasks.doctor.facts import Facts, Work
 from vpay_tasks.doctor.finding import RANK, Finding, counted, listed, literal, many
 from vpay_tasks.errors import DeadReason, Severity, sanitise
@@ -26,7 +26,8 @@ def find(facts: Facts) -> list[Finding]:
     if facts.work is not None:
         work = facts.work
         found += [*_dispatch(facts, work), *_queues(facts, work), *_jobs(facts, work)]
-        found += [*_money(work), *_webhooks(work), *postgres.held_up(work, facts.server)]
+        found += [*_money(work), *books.kept(work.books), *_webhooks(work)]
+        found += postgres.held_up(work, facts.server)
     return sorted(found, key=lambda finding: RANK.index(finding.severity))
 
 

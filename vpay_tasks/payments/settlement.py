@@ -15,11 +15,12 @@ from vpay_tasks.core.ids import RAW_BYTES, new_id
 from vpay_tasks.core.recovery import declined_by_all
 from vpay_tasks.errors import Internal, Severity, sanitise
 from vpay_tasks.payments import payer
-from vpay_tasks.store import attempts, charges, events, intents, sql
+from vpay_tasks.store import attempts, charges, events, intents, ledger, sql
 
 
 def settle(tx: sql.Connection, charge: Charge, outcome: Succeeded | Failed) -> bool:
-    """End `charge`, move its intent, append the event. False: it was over, nothing written.
+    """End `charge`, move its intent, append the event, post what came in. False: it was over,
+    nothing written.
 
     Raises Internal when the intent can't follow (canceled, or paid elsewhere): the caller's
     transaction rolls back, a person is paged, and the charge stays live.
@@ -86,6 +87,11 @@ def _succeed(tx: sql.Connection, charge: Charge, txn_id: str | None) -> bool:
         return False
     intent = intents.succeed(tx, charge.payment_intent_id)
     tell(tx, EventType.PAYMENT_INTENT_SUCCEEDED, _followed(intent, charge), charge.id)
+    if not ledger.post_capture(tx, charge.id):
+        raise Internal(
+            f"charge {charge.id} has just succeeded, and the ledger has a capture of it already:"
+            " nothing was written; compare it with the rail"
+        )
     return True
 
 
