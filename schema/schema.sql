@@ -473,6 +473,8 @@ ALTER TABLE ONLY vpay.webhook_deliveries
 ALTER TABLE ONLY vpay.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 
+CREATE INDEX charges_callback_key ON vpay.charges USING btree (provider_code, ((provider_ref_extra ->> 'callback_key'::text))) WHERE ((provider_ref_extra ->> 'callback_key'::text) IS NOT NULL);
+
 CREATE INDEX charges_contradicted ON vpay.charges USING btree (contradicted_at) WHERE (contradicted_at IS NOT NULL);
 
 CREATE INDEX charges_live ON vpay.charges USING btree (updated_at) WHERE (state = ANY (ARRAY['submitting'::text, 'submitted'::text, 'pending'::text, 'unresolved'::text]));

@@ -27,6 +27,7 @@ LEVELS = {
     "webhooks": 4,
     "inbox": 4,
     "handlers": 5,
+    "parts": 5,
     "runtime": 6,
     "web": 6,
     "wiring": 7,
@@ -43,7 +44,7 @@ OWNERS = {
     "dramatiq": {"runtime", "actors"},
     "http.client": {"webhooks", "rails"},
     "pika": {"runtime"},
-    "prometheus_client": {"runtime"},
+    "prometheus_client": {"runtime", "web"},
     "psycopg": {"store"},
     "psycopg_pool": {"store"},
     "pydantic": {"config", "rails"},
@@ -54,6 +55,7 @@ OWNERS = {
     "tenacity": {"runtime"},
     "tomllib": {"config"},
     "urllib.request": set[str](),
+    "uvicorn": set[str](),
     "urllib3": {"webhooks", "rails"},
 }
 """Who may import what: to replace a library is then to change one part."""

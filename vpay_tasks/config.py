@@ -124,6 +124,22 @@ class WorkerTable(Table):
     modules: tuple[str, ...] = ()
 
 
+class WebTable(Table):
+    """Of one process that serves `vpay_tasks.web:app`."""
+
+    threads: Annotated[int, Field(ge=1, le=200)] = 8
+    """At work on the database at once, each with a connection. Lower: requests wait for each
+    other; higher: connections that Postgres must have room for, times the processes."""
+    patience: Seconds = 1.5
+    """For the database, from the reading of a body to its answer; then 503. Senders give up
+    after 2 s (MTN documents that). Lower: a busy database looks like a dead one."""
+    body_deadline: Seconds = 5
+    """For a whole body; then 408. Lower: a sender on a bad line is refused; higher: whoever
+    drips holds a socket for longer."""
+    metrics: bool = False
+    """Serve `GET /metrics` on the same port. For a port that the internet does not reach."""
+
+
 class KeysTable(Table):
     payer_ref: tuple[SecretStr, ...] = ()
     """Fernet keys, newest first: the first encrypts, all decrypt."""
@@ -199,6 +215,7 @@ class Settings(Table):
     broker: BrokerTable = BrokerTable()
     dispatch: DispatchTable = DispatchTable()
     worker: WorkerTable = WorkerTable()
+    web: WebTable = WebTable()
     rails: dict[str, dict[str, Any]] = Field(default_factory=dict, repr=False)
     keys: KeysTable = KeysTable()
     merchants: tuple[MerchantTable, ...] = ()

@@ -11,63 +11,28 @@ from vpay_tasks.core import kinds, task
 from vpay_tasks.errors import Configuration
 from vpay_tasks.handlers import deliver_webhook, fan_out_events, poll_charge
 from vpay_tasks.handlers.context import Context
-from vpay_tasks.payments import payer
-from vpay_tasks.rails import build as build_rails
-from vpay_tasks.rails.port import RailPort
+from vpay_tasks.parts import database, rails, rails_or_faults, refuse
 from vpay_tasks.runtime import actor
 from vpay_tasks.runtime.broker import make as make_broker
 from vpay_tasks.runtime.carrier import CarryingBroker
 from vpay_tasks.runtime.daemon import Daemon
 from vpay_tasks.runtime.process import WorkerProcess
 from vpay_tasks.store import deliveries
-from vpay_tasks.store.db import Connection, Database
-from vpay_tasks.store.hints import Hinter
+from vpay_tasks.store.db import Connection
 from vpay_tasks.webhooks import vetting
 from vpay_tasks.webhooks.endpoints import Endpoints
+
+__all__ = ["context", "database", "dispatcher", "rails", "registry", "worker"]
 
 BUILT_IN = (poll_charge, deliver_webhook, fan_out_events)
 """Importing a module of handlers declares its kinds."""
 
 
-def database(settings: Settings, *, application: str = "vpay") -> Database:
-    """The database of an application or a worker: pool, units of work, hints."""
-    url = settings.database.address
-    return Database(
-        url,
-        size=settings.database.pool,
-        application=application,
-        hints=Hinter(url, application=application),
-        keys=settings.keys,
-        windows=settings.windows,
-    )
-
-
-def rails(settings: Settings) -> dict[str, RailPort]:
-    """The rails of the settings, by code. Raises Configuration with every fault of theirs."""
-    faults: list[str] = []
-    built = _rails(settings, faults)
-    _refuse(faults)
-    return built
-
-
-def _rails(settings: Settings, faults: list[str]) -> dict[str, RailPort]:
-    built = build_rails(settings.rails, settings.windows, faults)
-    payer.ring(settings.keys, faults)
-    return built
-
-
-def _refuse(faults: list[str]) -> None:
-    """All at once: a person mends a file once, not fault by fault."""
-    if faults:
-        lines = "\n".join(f"  {fault}" for fault in sorted(faults))
-        raise Configuration(f"settings: {len(faults)} fault(s)\n{lines}")
-
-
 def context(settings: Settings, path: Path | None) -> Context:
     """What handlers reach. Raises Configuration with every fault of rails and endpoints."""
     faults = vetting.faults(settings)
-    built = _rails(settings, faults)
-    _refuse(faults)
+    built = rails_or_faults(settings, faults)
+    refuse(faults)
     return Context(
         db=database(settings, application="vpay worker"),
         rails=built,
@@ -110,7 +75,7 @@ def worker(settings: Settings, path: Path | None) -> CarryingBroker:
 
 def dispatcher(settings: Settings, path: Path | None = None) -> Daemon:
     """`vpay-dispatch`, ready to `run()`."""
-    _refuse(vetting.faults(settings))
+    refuse(vetting.faults(settings))
     known = registry(settings)
     strays = {item.kind.queue for item in known} - set(settings.dispatch.queues)
     if strays:

@@ -85,7 +85,7 @@ def test_a_payer_is_sent_to_a_page_pays_there_and_the_poll_settles_it(
     charge = read_charge(database, answer.charge.id)
     assert (charge.redirect_url, charge.return_url) == (page, BACK)
     assert (charge.payer_ref, charge.payer_masked) == (None, None)
-    assert set(charge.provider_ref_extra) == {"pay_token", "notif_token"}
+    assert set(charge.provider_ref_extra) == {"pay_token", "callback_key"}
     intent = read_intent(database, charge.payment_intent_id)
     assert intent.status is IntentStatus.REQUIRES_ACTION
     assert about(polls.run(charge)) == 10

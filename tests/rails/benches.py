@@ -59,6 +59,15 @@ class Bench(ABC):
     @abstractmethod
     def callback(self, reference: object) -> dict[str, Any]: ...
 
+    def accepted_with(self, secret: str) -> Reply | None:
+        """An acceptance with a secret that callbacks say back instead of the reference; None
+        where they always name the reference."""
+        return None
+
+    def said_back(self, secret: object) -> dict[str, Any]:
+        """Such a callback."""
+        return {}
+
     def rail(
         self, stub: StubRail, *, windows: WindowsTable | None = None, **changes: Any
     ) -> RailPort:
@@ -159,7 +168,14 @@ class OrangeBench(Bench):
         return "order_id", "amount", "currency"
 
     def callback(self, reference: object) -> dict[str, Any]:
-        return {"order_id": reference, "status": "SUCCESS", "notif_token": "n"}
+        return {"order_id": reference, "status": "SUCCESS", "txnid": "MP1"}
+
+    def accepted_with(self, secret: str) -> Reply:
+        told = {**json.loads(self.decides.body), "notif_token": secret}
+        return Reply(201, json.dumps(told).encode())
+
+    def said_back(self, secret: object) -> dict[str, Any]:
+        return {"notif_token": secret, "status": "SUCCESS", "txnid": "MP1"}
 
 
 class ParrotBench(Bench):

@@ -25,11 +25,13 @@ from vpay_tasks.rails import reading
 from vpay_tasks.rails.http import HttpAnswer, RailHttp
 from vpay_tasks.rails.port import (
     Accepted,
+    ByReference,
     Capabilities,
     Declined,
     Failed,
     Flow,
     Inquiry,
+    Named,
     NotFound,
     Order,
     Pending,
@@ -110,11 +112,11 @@ class Parrot:
         words = reason if isinstance(reason, str) else ""
         return Failed(REFUSALS.get(words, FailureCode.PROVIDER_ERROR), words)
 
-    def parse_callback(self, body: bytes) -> str:
+    def parse_callback(self, body: bytes) -> Named:
         found = (HttpAnswer(200, body).json_object() or {}).get("id")
         if not isinstance(found, str) or not found.isprintable() or not 1 <= len(found) <= 128:
             raise InvalidRequest(f"{CODE}: a callback without an id")
-        return found
+        return ByReference(found)
 
     def _call(
         self, method: str, path: str, deadline: float, body: bytes | None = None

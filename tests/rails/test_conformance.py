@@ -28,7 +28,10 @@ from vpay_tasks.errors import (
 )
 from vpay_tasks.rails import RAILS, build
 from vpay_tasks.rails.port import (
+    CALLBACK_KEY,
     Accepted,
+    ByKey,
+    ByReference,
     Failed,
     Flow,
     Inquiry,
@@ -294,8 +297,28 @@ def test_a_callback_names_a_reference_without_a_call(
     bench: Bench, rail: RailPort, stub: StubRail
 ) -> None:
     body = json.dumps(bench.callback("r-1")).encode()
-    assert rail.parse_callback(body) == "r-1"
+    assert rail.parse_callback(body) == ByReference("r-1")
     assert stub.requests() == []
+
+
+def test_a_callback_without_a_reference_is_found_by_what_came_with_the_acceptance(
+    bench: Bench, rail: RailPort, stub: StubRail
+) -> None:
+    secret = "canary-" + "s" * 25
+    if (reply := bench.accepted_with(secret)) is None:
+        return
+    stub.script(bench.submits, reply)
+    accepted = submit(bench, rail)
+    assert isinstance(accepted, Accepted)
+    key = accepted.key_material[CALLBACK_KEY]
+    body = json.dumps(bench.said_back(secret)).encode()
+    assert rail.parse_callback(body) == ByKey(key)
+    assert secret not in accepted.key_material.values(), "its fingerprint is kept, not itself"
+    both = {**bench.said_back(secret), **bench.callback("r-1")}
+    assert rail.parse_callback(json.dumps(both).encode()) == ByReference("r-1")
+    for value in ("", " ", "a b", "x" * 513, "\u00e9", "a\x00", 7, None, True, [secret]):
+        with pytest.raises(InvalidRequest):
+            rail.parse_callback(json.dumps(bench.said_back(value)).encode())
 
 
 def test_a_malformed_callback_is_refused_and_nothing_else(

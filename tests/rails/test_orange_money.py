@@ -45,7 +45,7 @@ def ask(rail: RailPort, inquiry: Inquiry) -> StatusAnswer:
 def test_a_payment_from_page_to_paid(stub: StubRail) -> None:
     rail, wish = ORANGE.rail(stub), ORANGE.order(amount=3601)
     accepted = submit(rail, wish)
-    assert set(accepted.key_material) == {"pay_token", "notif_token"}
+    assert set(accepted.key_material) == {"pay_token", "callback_key"}
     assert accepted.redirect_url == (
         f"{stub.url}/orange/payment/{accepted.key_material['pay_token']}"
     )

@@ -172,14 +172,50 @@ def test_a_nudged_run_that_finishes_comes_back_instead(
 
 
 @pytest.mark.parametrize(
-    ("delay", "floor", "moved"), [(60, 10, True), (5, 10, False), (0, 0, False)]
+    ("delay", "wait", "due"), [(60, 10, 10), (5, 10, 5), (60, 0, 0), (0, 0, 0), (0, 10, 0)]
 )
-def test_a_pull_forward_moves_only_what_is_due_later_than_its_floor(
-    database: Database, delay: float, floor: float, moved: bool
+def test_a_pull_forward_moves_only_what_is_due_later_than_it_may_be(
+    database: Database, delay: float, wait: float, due: float
 ) -> None:
     a_job(database, delay=delay, dedupe_key="k")
     with database.connection() as connection:
-        assert jobs.pull_forward(connection, "k", floor=floor) is moved
+        connection.execute("BEGIN")
+        for moved in (delay > due, False):
+            assert jobs.stands_by(connection, "k", floor=3, wait=wait) is not moved
+            assert jobs.pull_forward(connection, "k", floor=3, wait=wait) is moved
+        connection.execute("COMMIT")
+        ((left,),) = connection.execute(
+            "SELECT extract(epoch FROM run_at - created_at)::float8 FROM vpay.jobs"
+        ).fetchall()
+    assert left == pytest.approx(due, abs=5)
+
+
+def test_what_a_nudge_adds_is_added_to_a_row_in_any_state_and_for_the_next_run(
+    database: Database, running: StartedJob
+) -> None:
+    with database.connection() as connection:
+        for _ in range(2):
+            jobs.pull_forward(connection, "key", floor=5, adding={"a": True})
+            assert jobs.stands_by(connection, "key", floor=5, adding={"a": True})
+        assert not jobs.stands_by(connection, "key", floor=5, adding={"b": True})
+        assert not jobs.stands_by(connection, "key", floor=4, adding={"a": True})
+        assert not jobs.stands_by(connection, "another", floor=5)
+        assert settle(database, running, Ending(Verb.AGAIN, 60))
+        assert jobs.pull_forward(connection, "key", wait=3_600, adding={"c": 1})
+        change(database, "run_at = now()", running.id)
+        (again,) = started(connection)
+    assert (running.payload, again.payload) == ({}, {"a": True, "c": 1})
+
+
+def test_a_claimed_row_is_left_to_its_run(database: Database) -> None:
+    a_worker(database)
+    job = a_job(database, dedupe_key="key")
+    with database.connection() as connection:
+        claimed(connection)
+        before = row(database, job)
+        assert jobs.stands_by(connection, "key")
+        assert not jobs.pull_forward(connection, "key")
+    assert row(database, job) == before
 
 
 def test_a_nudge_that_waits_for_the_settle_of_its_run_is_not_lost(

@@ -50,7 +50,7 @@ def poll_charge(job: Job, ctx: Context, charge_id: str, recheck: bool = False) -
         case Resubmit() | Ask() | None:
             pass
     # Ask.
-    answer = poll.ask(rail, charge, deadline=job.deadline - WRITING_S)
+    answer = poll.ask(ctx.db, rail, charge, deadline=job.deadline - WRITING_S)
     # Decide.
     news = poll.judge(recovery, answer, charge.state)
     # Write. Answer.

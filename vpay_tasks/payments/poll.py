@@ -81,9 +81,13 @@ def rail_of(charge: Charge, rails: Mapping[str, RailPort]) -> RailPort:
     return rail
 
 
-def ask(rail: RailPort, charge: Charge, *, deadline: float) -> StatusAnswer | Unanswered:
+def ask(
+    db: Database, rail: RailPort, charge: Charge, *, deadline: float
+) -> StatusAnswer | Unanswered:
     """What the rail says about the charge. No transaction is open. A rail's failure is a
     value here, for it counts as an ask."""
+    with db.connection() as connection:
+        charges.asking(connection, charge.id)
     try:
         return rail.query_status(
             Inquiry(

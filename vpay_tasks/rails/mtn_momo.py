@@ -23,6 +23,7 @@ from vpay_tasks.rails.port import (
     Failed,
     Flow,
     Inquiry,
+    Named,
     NotFound,
     Order,
     Pending,
@@ -174,8 +175,8 @@ class MtnMomo:
         )
         return _of_status(answer, inquiry)
 
-    def parse_callback(self, body: bytes) -> str:
-        return reading.reference_in(CODE, body, ("referenceId", "externalId"))
+    def parse_callback(self, body: bytes) -> Named:
+        return reading.named_in(CODE, body, ("referenceId", "externalId"))
 
 
 def plain(text: str) -> str:

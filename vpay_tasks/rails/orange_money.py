@@ -19,11 +19,13 @@ from vpay_tasks.rails import reading
 from vpay_tasks.rails.bearer import BearerHttp, TokenRequest, basic
 from vpay_tasks.rails.http import HttpAnswer
 from vpay_tasks.rails.port import (
+    CALLBACK_KEY,
     Accepted,
     Capabilities,
     Failed,
     Flow,
     Inquiry,
+    Named,
     Order,
     Pending,
     StatusAnswer,
@@ -39,7 +41,6 @@ CODE: Final = "orange_money"
 FINE: Final = (200, 201)
 """The documents' examples answer with 201 where nothing is created, too."""
 
-KEY_MATERIAL: Final = re.compile(r"[!-~]{1,512}")
 PAGE: Final = re.compile(r"https?://[!-~]{1,2000}")
 """Within what charges.redirect_url takes: a longer one would lose the whole answer."""
 
@@ -136,8 +137,9 @@ class OrangeMoney:
         }
         return _of_status(self._post("/v1/transactionstatus", wish, deadline), inquiry)
 
-    def parse_callback(self, body: bytes) -> str:
-        return reading.reference_in(CODE, body, ("order_id",))
+    def parse_callback(self, body: bytes) -> Named:
+        # The documents' example names no order, only the token of its acceptance.
+        return reading.named_in(CODE, body, ("order_id",), said_back="notif_token")
 
     def _post(self, path: str, wish: Mapping[str, Any], deadline: float) -> HttpAnswer:
         return self._http.call(
@@ -165,11 +167,13 @@ class OrangeMoney:
 
 
 def _key_material(told: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        key: value
-        for key in ("pay_token", "notif_token")
-        if isinstance(value := told.get(key), str) and KEY_MATERIAL.fullmatch(value)
-    }
+    keys = {}
+    pay_token = told.get("pay_token")
+    if isinstance(pay_token, str) and reading.SECRET.fullmatch(pay_token):
+        keys["pay_token"] = pay_token
+    if (key := reading.callback_key(told.get("notif_token"))) is not None:
+        keys[CALLBACK_KEY] = key
+    return keys
 
 
 def _of_status(answer: HttpAnswer, inquiry: Inquiry) -> StatusAnswer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from vpay_tasks.core.answers import (
     Accepted,
@@ -20,12 +20,16 @@ from vpay_tasks.core.answers import (
 from vpay_tasks.core.charge import Flow
 
 __all__ = [
+    "CALLBACK_KEY",
     "Accepted",
+    "ByKey",
+    "ByReference",
     "Capabilities",
     "Declined",
     "Failed",
     "Flow",
     "Inquiry",
+    "Named",
     "NotFound",
     "Order",
     "Pending",
@@ -69,6 +73,30 @@ class Inquiry:
     key_material: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
+CALLBACK_KEY: Final = "callback_key"
+"""The name under which an acceptance's key material keeps what its callbacks are found by, if
+they name no reference. The database has an index on it. If it comes from a secret, keep the
+secret's fingerprint (token.py): then no row and no index holds it, and how long a comparison
+takes tells nothing about it."""
+
+
+@dataclass(frozen=True)
+class ByReference:
+    """A callback about the submit with this reference."""
+
+    reference: str
+
+
+@dataclass(frozen=True)
+class ByKey:
+    """A callback about the submit whose acceptance came with this CALLBACK_KEY."""
+
+    key: str = field(repr=False)
+
+
+Named = ByReference | ByKey
+
+
 class RailPort(Protocol):
     """One rail with one set of credentials. Safe to share between threads.
 
@@ -88,6 +116,6 @@ class RailPort(Protocol):
         """Ask for it. Raises Rail (RailCredentials, RailMismatch) or Configuration for
         whatever is no documented word about this very reference, amount and currency."""
 
-    def parse_callback(self, body: bytes) -> str:
-        """The reference that a callback is about; nothing else in it is believed. Raises
-        InvalidRequest. No network."""
+    def parse_callback(self, body: bytes) -> Named:
+        """What a callback is about; nothing else in it is believed. Raises InvalidRequest,
+        and quotes nothing of the body. No network."""

@@ -9,10 +9,14 @@ from typing import Final
 from vpay_tasks.core import money
 from vpay_tasks.errors import InvalidRequest, Rail, RailMismatch, sanitise
 from vpay_tasks.rails.http import HttpAnswer
-from vpay_tasks.rails.port import Inquiry
+from vpay_tasks.rails.port import ByKey, ByReference, Inquiry, Named
+from vpay_tasks.rails.token import fingerprint
 
 NAMED_NOWHERE: Final = object()
 """For a part of a payment that a rail's answers don't name."""
+
+SECRET: Final = re.compile(r"[!-~]{1,512}")
+"""What a rail hands out to be said back to it: printable ASCII, without a space."""
 
 _WORD: Final = re.compile(r"[A-Za-z_]{1,64}")
 
@@ -42,14 +46,27 @@ def txn_id(value: object) -> str | None:
     return text or None
 
 
-def reference_in(rail: str, body: bytes, keys: Sequence[str]) -> str:
-    """The first usable reference under `keys` of a callback. Raises InvalidRequest."""
+def named_in(
+    rail: str, body: bytes, references: Sequence[str], *, said_back: str | None = None
+) -> Named:
+    """What a callback names: the first usable reference under `references`, or else the
+    secret under `said_back`, as its fingerprint. Raises InvalidRequest."""
     told = HttpAnswer(200, body).json_object() or {}
-    for key in keys:
-        found = told.get(key)
+    for name in references:
+        found = told.get(name)
         if isinstance(found, str) and 1 <= len(found) <= 128 and found.isprintable():
-            return found
-    raise InvalidRequest(f"{rail}: a callback that names no reference")
+            return ByReference(found)
+    if said_back is not None and (key := callback_key(told.get(said_back))) is not None:
+        return ByKey(key)
+    raise InvalidRequest(f"{rail}: a callback that names no payment")
+
+
+def callback_key(secret: object) -> str | None:
+    """The CALLBACK_KEY of a secret that a rail gives with its acceptance and says back in its
+    callback; None for what is none."""
+    if isinstance(secret, str) and SECRET.fullmatch(secret):
+        return fingerprint(secret)
+    return None
 
 
 def shown(word: object) -> str:

@@ -68,6 +68,36 @@ def of_intent(connection: sql.Connection, intent_id: str) -> Charge | None:
     return _charge(rows[0]) if rows else None
 
 
+def find_by_reference(connection: sql.Connection, provider_code: str, reference: str) -> str | None:
+    """The id of the charge that a rail knows under `reference`."""
+    params = {"provider_code": provider_code, "reference": reference}
+    rows = sql.run(connection, SQL["find_by_reference"], params)
+    return rows[0][0] if rows else None
+
+
+def find_by_callback_key(connection: sql.Connection, provider_code: str, key: str) -> str | None:
+    """The id of the charge whose key material has this callback_key (rails/port.py)."""
+    params = {"provider_code": provider_code, "key": key}
+    rows = sql.run(connection, SQL["find_by_callback_key"], params)
+    return rows[0][0] if rows else None
+
+
+def next_ask(
+    connection: sql.Connection, charge_id: str, *, floor: float, window: float
+) -> tuple[State, float]:
+    """The charge's state, and the seconds from now() to when a callback may have the rail
+    asked about it: `floor` after the last ask, and not while it is `submitting` and younger
+    than `window`."""
+    params = {"id": charge_id, "floor": floor, "window": window}
+    ((state, wait),) = sql.run(connection, SQL["next_ask"], params)
+    return State(state), wait
+
+
+def asking(connection: sql.Connection, charge_id: str) -> None:
+    """Note that the rail is about to be asked."""
+    sql.run(connection, SQL["asking"], {"id": charge_id})
+
+
 def ages(connection: sql.Connection, charge_id: str) -> Ages:
     ((charge, not_found),) = sql.run(connection, SQL["ages"], {"id": charge_id})
     return Ages(charge, not_found)

@@ -83,6 +83,42 @@ SELECT
 FROM vpay.charges
 WHERE payment_intent_id = %(payment_intent_id)s::text
 
+-- name: find_by_reference
+SELECT id
+FROM vpay.charges
+WHERE provider_code = %(provider_code)s::text
+    AND provider_reference_id = %(reference)s::text
+
+-- name: find_by_callback_key
+-- Of a rail that gives one key twice, any: what follows is a question, not a verdict.
+SELECT id
+FROM vpay.charges
+WHERE provider_code = %(provider_code)s::text
+    AND provider_ref_extra ->> 'callback_key' = %(key)s::text
+LIMIT 1
+
+-- name: next_ask
+-- Callbacks at any pace cost one ask per floor. And none before the window in which the
+-- charge is still its confirm's is over: such a poll would ask nothing and only come back.
+SELECT
+    state,
+    EXTRACT(EPOCH FROM greatest(
+        now(),
+        last_asked_at + make_interval(secs => %(floor)s::float8),
+        CASE WHEN state = 'submitting' THEN
+            created_at + make_interval(secs => %(window)s::float8)
+        END
+    ) - now())::float8
+FROM vpay.charges
+WHERE id = %(id)s::text
+
+-- name: asking
+-- Before the ask and of any state: a run that is killed in the middle has asked, too, and so
+-- has one whose answer ends the charge.
+UPDATE vpay.charges
+SET last_asked_at = clock_timestamp()
+WHERE id = %(id)s::text
+
 -- name: ages
 -- By the clock that wrote the instants; no other one has a say.
 SELECT

@@ -81,5 +81,5 @@ def send(connection: Connection, keys: set[str]) -> None:
     one to the next), then notify. The key "" stands for no job: it only wakes."""
     for key in sorted(keys - {""}):
         with suppress(Storage):  # somebody holds this row: its poll finds it
-            jobs.pull_forward(connection, key, floor=0.0)
+            jobs.pull_forward(connection, key)
     jobs.wake(connection)

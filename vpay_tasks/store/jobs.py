@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
@@ -112,11 +113,42 @@ def payload_json(payload: object) -> str:
     return text
 
 
-def pull_forward(connection: sql.Connection, dedupe_key: str, *, floor: float) -> bool:
-    """Make the job of `dedupe_key` due now, unless it is due within `floor` seconds anyway.
-    A running one comes back that soon after its settle. Whether a row was moved."""
-    params = {"dedupe_key": dedupe_key, "floor": floor}
+def pull_forward(
+    connection: sql.Connection,
+    dedupe_key: str,
+    *,
+    floor: float = 0.0,
+    wait: float = 0.0,
+    adding: Mapping[str, Any] = MappingProxyType({}),
+) -> bool:
+    """Make the job of `dedupe_key` due in `wait` seconds, unless it is due by then anyway; a
+    running one comes back at most `floor` seconds after its settle. `adding` is put into its
+    payload. Whether anything was changed.
+
+    For a rate of one run per `floor`, `wait` is what is left of it since the last one.
+    """
+    params = _nudge(dedupe_key, floor, wait, adding)
     return bool(sql.run(connection, SQL["pull_forward"], params))
+
+
+def stands_by(
+    connection: sql.Connection,
+    dedupe_key: str,
+    *,
+    floor: float = 0.0,
+    wait: float = 0.0,
+    adding: Mapping[str, Any] = MappingProxyType({}),
+) -> bool:
+    """Whether a job holds `dedupe_key` and `pull_forward` would change nothing."""
+    rows = sql.run(connection, SQL["stands_by"], _nudge(dedupe_key, floor, wait, adding))
+    return bool(rows and rows[0][0])
+
+
+def _nudge(
+    dedupe_key: str, floor: float, wait: float, adding: Mapping[str, Any]
+) -> dict[str, object]:
+    text = payload_json(dict(adding))
+    return {"dedupe_key": dedupe_key, "floor": floor, "wait": wait, "adding": text}
 
 
 def wake(connection: sql.Connection) -> None:

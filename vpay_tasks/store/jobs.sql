@@ -21,20 +21,47 @@ FROM vpay.jobs
 WHERE dedupe_key = %(dedupe_key)s::text
 
 -- name: pull_forward
--- One statement for both cases: a row that settles while this waits for it is judged anew
--- by its newest version, so a nudge can't fall between "running" and "waiting".
+-- One statement for every case: a row that settles while this waits for it is judged anew
+-- by its newest version, so a nudge can't fall between "running" and "waiting". What is added
+-- to the payload of a row that runs is for its next run.
 UPDATE vpay.jobs
-SET run_at = CASE WHEN lease IS NULL THEN now() ELSE run_at END,
-    due = CASE WHEN lease IS NULL THEN lane IS NOT NULL ELSE due END,
-    poked = CASE WHEN lease IS NULL THEN poked ELSE make_interval(secs => %(floor)s::float8) END
+SET payload = payload || %(adding)s::jsonb,
+    run_at = CASE
+        WHEN lease IS NULL THEN least(run_at, now() + make_interval(secs => %(wait)s::float8))
+        ELSE run_at
+    END,
+    due = CASE
+        WHEN lease IS NULL THEN due OR (lane IS NOT NULL AND %(wait)s::float8 <= 0)
+        ELSE due
+    END,
+    poked = CASE
+        WHEN started_at IS NULL THEN poked
+        ELSE least(poked, make_interval(secs => %(floor)s::float8))
+    END
 WHERE dedupe_key = %(dedupe_key)s::text
     AND parked_at IS NULL
     AND (
-        (lease IS NULL AND run_at > now() + make_interval(secs => %(floor)s::float8))
+        (lease IS NULL AND run_at > now() + make_interval(secs => %(wait)s::float8))
         OR (started_at IS NOT NULL
             AND (poked IS NULL OR poked > make_interval(secs => %(floor)s::float8)))
+        OR NOT payload @> %(adding)s::jsonb
     )
 RETURNING id
+
+-- name: stands_by
+-- The other side of pull_forward, without a lock or a write.
+SELECT
+    parked_at IS NOT NULL
+    OR (
+        payload @> %(adding)s::jsonb
+        AND CASE
+            WHEN lease IS NULL THEN run_at <= now() + make_interval(secs => %(wait)s::float8)
+            WHEN started_at IS NULL THEN true
+            ELSE coalesce(poked <= make_interval(secs => %(floor)s::float8), false)
+        END
+    )
+FROM vpay.jobs
+WHERE dedupe_key = %(dedupe_key)s::text
 
 -- name: wake
 -- Sent by itself, never in a transaction that writes: notifying commits are serialised

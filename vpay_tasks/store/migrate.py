@@ -99,8 +99,12 @@ def _apply_next(connection: Connection) -> Migration | None:
 
 
 def require_current(connection: Connection) -> None:
-    """Raise Storage when the database lacks a migration that this version needs."""
-    missing = pending(connection)
+    """Raise Storage when the database lacks a migration that this version needs, or does not
+    answer."""
+    try:
+        missing = pending(connection)
+    except psycopg.Error as error:
+        raise sql.classified(error, "migrations") from error
     if missing:
         raise Storage(
             f"the database lacks {len(missing)} migration(s), the first is {missing[0].name}:"

@@ -1,0 +1,106 @@
+"""The app: its routes, its beginning and end, and how an error becomes an answer."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from vpay_tasks.config import Settings
+from vpay_tasks.errors import Internal, Severity, VpayError
+from vpay_tasks.parts import database, rails
+from vpay_tasks.telemetry import report_failure, say
+from vpay_tasks.web import callbacks, health
+from vpay_tasks.web.desk import Desk
+
+CLOSE: Final = {"Connection": "close"}
+"""With every refusal: what is still coming of a request that was not read to its end would be
+taken in for as long as its sender likes."""
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def make(settings: Settings) -> Starlette:
+    """The app of these settings; connects nothing. Raises Configuration with every fault of
+    the rails."""
+    threads = settings.web.threads
+    desk = Desk(settings, database(settings, application="vpay web", size=threads), rails(settings))
+    routes = [*health.routes(desk), *callbacks.routes(desk)]
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        # The pool opens with the first request, so after any fork, and Postgres may be down by
+        # now: then requests are answered 503 until it is there.
+        say(Severity.INFO, "web ready", action="boot", rails=sorted(desk.rails), threads=threads)
+        yield
+        desk.database.close()
+        say(Severity.INFO, "web ended", action="end")
+
+    return Starlette(
+        routes=[_answered(route) for route in routes],
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _of_starlette},
+    )
+
+
+def quieten_the_server() -> None:
+    """Send uvicorn's lines where ours go, and leave out its access log: a path is a stranger's
+    to write, and may hold anything."""
+    server = logging.getLogger("uvicorn")
+    server.handlers.clear()
+    server.propagate = True
+    logging.getLogger("uvicorn.access").disabled = True
+
+
+def _answered(route: Route) -> Route:
+    """The route with every error of its endpoint turned into an answer. None gets past this:
+    whoever is above would log it, with whatever a library has put into its text."""
+    endpoint: Endpoint = route.endpoint
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except VpayError as error:
+            return refusal(error, route.path)
+        except HTTPException:
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug, told without a word of the request
+            return refusal(Internal(_place_of(error)), route.path)
+
+    return Route(route.path, answer, methods=sorted(route.methods or ()))
+
+
+def refusal(error: VpayError, route: str) -> Response:
+    """The answer for an error: the status of its class (errors.py) and its name, no more."""
+    if error.severity is not Severity.INFO and error.http != 503:
+        # What a sender got wrong is counted and not told, a line each would be theirs to
+        # write; an outage was told when it began (desk.py).
+        report_failure(error, "a request failed", action="web", route=route)
+    return JSONResponse({"error": _word(error)}, error.http, CLOSE)
+
+
+async def _of_starlette(_: Request, error: Exception) -> Response:
+    """No such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    word = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
+    return JSONResponse({"error": word}, error.status_code, {**(error.headers or {}), **CLOSE})
+
+
+def _word(error: VpayError) -> str:
+    name = type(error).__name__
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+def _place_of(error: Exception) -> str:
+    """Which error it is and where it was raised; its text may quote what was sent."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames[-3:]]
+    return f"{type(error).__name__} at {' > '.join(places)}"
