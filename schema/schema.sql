@@ -293,7 +293,10 @@ CREATE TABLE vpay.lanes (
     changed_by text,
     reason text,
     changed_at timestamp with time zone DEFAULT now() NOT NULL,
+    silent integer DEFAULT 0 NOT NULL,
+    exhausted_told_at timestamp with time zone,
     CONSTRAINT cap_is_positive CHECK ((cap >= 1)),
+    CONSTRAINT silence_only_counts CHECK ((silent >= 0)),
     CONSTRAINT trips_only_count CHECK ((circuit_trips >= 0))
 );
 
@@ -396,13 +399,17 @@ CREATE TABLE vpay.webhook_deliveries (
     endpoint_id text NOT NULL COLLATE pg_catalog."C",
     digest bytea,
     last_excerpt text,
+    replays integer DEFAULT 0 NOT NULL,
+    ladder_from integer DEFAULT 0 NOT NULL,
     CONSTRAINT attempts_only_count CHECK ((attempts >= 0)),
     CONSTRAINT delivery_names_have_length CHECK ((((length(id) >= 1) AND (length(id) <= 64)) AND ((length(merchant_id) >= 1) AND (length(merchant_id) <= 64)) AND ((length(endpoint_id) >= 1) AND (length(endpoint_id) <= 64)) AND (length(last_excerpt) <= 2000))),
     CONSTRAINT delivery_state_known CHECK ((state = ANY (ARRAY['pending'::text, 'delivered'::text, 'exhausted'::text, 'gone'::text, 'poisoned'::text]))),
     CONSTRAINT digest_is_sha256 CHECK ((octet_length(digest) = 32)),
     CONSTRAINT digest_names_its_revision CHECK (((digest IS NULL) = (digest_rev IS NULL))),
     CONSTRAINT ended_says_when CHECK (((state = 'pending'::text) = (ended_at IS NULL))),
-    CONSTRAINT ended_waits_for_nothing CHECK (((state = 'pending'::text) OR (next_attempt_at IS NULL)))
+    CONSTRAINT ended_waits_for_nothing CHECK (((state = 'pending'::text) OR (next_attempt_at IS NULL))),
+    CONSTRAINT ladder_begins_at_an_attempt CHECK (((ladder_from >= 0) AND (ladder_from <= attempts))),
+    CONSTRAINT replays_only_count CHECK ((replays >= 0))
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02');
 
@@ -479,9 +486,17 @@ CREATE INDEX charges_contradicted ON vpay.charges USING btree (contradicted_at) 
 
 CREATE INDEX charges_live ON vpay.charges USING btree (updated_at) WHERE (state = ANY (ARRAY['submitting'::text, 'submitted'::text, 'pending'::text, 'unresolved'::text]));
 
+CREATE INDEX deliveries_of_endpoint ON vpay.webhook_deliveries USING btree (merchant_id, endpoint_id, created_at, id);
+
+CREATE INDEX deliveries_pending ON vpay.webhook_deliveries USING btree (merchant_id, endpoint_id, created_at, id) WHERE (state = 'pending'::text);
+
 CREATE INDEX delivery_attempts_of ON vpay.delivery_attempts USING btree (delivery_id, id);
 
+CREATE INDEX events_of_merchant ON vpay.events USING btree (merchant_id, list_seq) WHERE (list_seq IS NOT NULL);
+
 CREATE INDEX events_pending ON vpay.events USING btree (seq) WHERE (fanout_state = 'pending'::text);
+
+CREATE INDEX events_since ON vpay.events USING btree (merchant_id, created_at, seq);
 
 CREATE UNIQUE INDEX jobs_dedupe_key ON vpay.jobs USING btree (dedupe_key) WHERE (dedupe_key IS NOT NULL);
 
@@ -507,7 +522,7 @@ CREATE TRIGGER guard_ledger_entry AFTER INSERT ON vpay.ledger_entries FOR EACH R
 
 CREATE TRIGGER guard_payment_intent BEFORE UPDATE ON vpay.payment_intents FOR EACH ROW EXECUTE FUNCTION vpay.guard_payment_intent();
 
-CREATE TRIGGER terminal_states_stay BEFORE UPDATE ON vpay.webhook_deliveries FOR EACH ROW WHEN (((old.state <> 'pending'::text) AND (new.state IS DISTINCT FROM old.state))) EXECUTE FUNCTION vpay.refuse_leaving_a_terminal_state();
+CREATE TRIGGER terminal_states_stay BEFORE UPDATE ON vpay.webhook_deliveries FOR EACH ROW WHEN (((old.state <> 'pending'::text) AND (new.state IS DISTINCT FROM old.state) AND (NOT ((new.state = 'pending'::text) AND (new.replays = (old.replays + 1)) AND (new.attempts = old.attempts))))) EXECUTE FUNCTION vpay.refuse_leaving_a_terminal_state();
 
 ALTER TABLE ONLY vpay.charges
     ADD CONSTRAINT charges_payment_intent_id_fkey FOREIGN KEY (payment_intent_id) REFERENCES vpay.payment_intents(id);

@@ -45,6 +45,7 @@ COUNTERS: Final = {
     "reaped_worker_gone": "Running rows freed because their worker is dead.",
     "rail_calls": "Requests to payment rails.",
     "posts": "Webhook requests sent.",
+    "deliveries_exhausted": "Deliveries given up at the end of their ladder.",
 }
 """Closed: `count()` of another name is a bug. Values say what one unit means."""
 

@@ -17,7 +17,7 @@ from vpay_tasks.runtime.broker import make as make_broker
 from vpay_tasks.runtime.carrier import CarryingBroker
 from vpay_tasks.runtime.daemon import Daemon
 from vpay_tasks.runtime.process import WorkerProcess
-from vpay_tasks.store import deliveries
+from vpay_tasks.store import lanes
 from vpay_tasks.store.db import Connection
 from vpay_tasks.webhooks import vetting
 from vpay_tasks.webhooks.endpoints import Endpoints
@@ -86,7 +86,7 @@ def dispatcher(settings: Settings, path: Path | None = None) -> Daemon:
     endpoints = Endpoints(settings, path=path)
 
     def keep_caps(connection: Connection) -> None:
-        deliveries.set_caps(connection, endpoints.caps())
+        lanes.set_caps(connection, endpoints.caps())
 
     return Daemon(
         settings,

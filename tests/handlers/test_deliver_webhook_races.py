@@ -26,14 +26,15 @@ def test_a_410_ends_the_delivery_and_pauses_the_endpoint_with_one_alert(
     ctx: Context, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.answers = [answer(410)]
-    first = one_delivery(ctx)
-    second = one_delivery(ctx)
-    assert run(ctx, first) == Done()
-    assert run(ctx, second) == Done()
-    found = rows(ctx.db, "SELECT DISTINCT state, attempts FROM vpay.webhook_deliveries")
-    assert found == [("gone", 1)]
+    at_once = [one_delivery(ctx), one_delivery(ctx)]
+    waiting_one = one_delivery(ctx)
+    assert in_flight_at_once(ctx, receiver, at_once) == [Done(), Done()]
+    found = rows(ctx.db, "SELECT state, attempts FROM vpay.webhook_deliveries ORDER BY state")
+    assert found == [("gone", 1), ("gone", 1), ("pending", 0)]
     assert rows(ctx.db, "SELECT lane, paused FROM vpay.lanes") == [("acme/main", True)]
     assert alerts(caplog) == ["endpoint_gone"]
+    assert run(ctx, waiting_one) == Again(1.0)  # claimed before the pause
+    assert len(receiver.seen) == 2
 
 
 def test_a_410_from_an_endpoint_that_was_resumed_meanwhile_is_a_failed_attempt(
@@ -75,23 +76,33 @@ def test_a_410_from_an_address_that_was_left_meanwhile_is_a_failed_attempt(
     assert rows(ctx.db, "SELECT lane FROM vpay.lanes") == []
 
 
-def both_at_once(ctx: Context, receiver: Receiver, delivery_id: str) -> list[Answer | None]:
-    """Two runs of one delivery, both in the receiver's hands before it answers either."""
-    barrier = threading.Barrier(2)
+def in_flight_at_once(
+    ctx: Context, receiver: Receiver, delivery_ids: list[str]
+) -> list[Answer | None]:
+    """A run for each, all in the receiver's hands before it answers any."""
+    barrier = threading.Barrier(len(delivery_ids))
 
     def meet() -> None:
         barrier.wait()
 
     receiver.before_answer = meet
     answers: list[Answer | None] = []
-    threads = [
-        threading.Thread(target=lambda: answers.append(run(ctx, delivery_id))) for _ in range(2)
-    ]
+
+    def one(delivery_id: str) -> None:
+        answers.append(run(ctx, delivery_id))
+
+    threads = [threading.Thread(target=one, args=(id_,)) for id_ in delivery_ids]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    receiver.before_answer = lambda: None
     return answers
+
+
+def both_at_once(ctx: Context, receiver: Receiver, delivery_id: str) -> list[Answer | None]:
+    """Two runs of one delivery."""
+    return in_flight_at_once(ctx, receiver, [delivery_id] * 2)
 
 
 def stamped_delivery(ctx: Context) -> str:
@@ -135,7 +146,7 @@ def overtake(ctx: Context, delivery_id: str, to: deliveries.State) -> None:
     late = Attempt(number=1, begun=1_764_000_000.0, seconds=0.1, status=500, excerpt="late")
     with ctx.db.connection() as connection:
         delay = 10.0 if to == "pending" else None
-        assert deliveries.record(connection, delivery_id, late, state=to, delay=delay)
+        assert deliveries.record(connection, delivery_id, late, state=to, delay=delay).counted
 
 
 @pytest.mark.parametrize("to", ["pending", "exhausted"])

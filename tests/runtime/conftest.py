@@ -12,6 +12,11 @@ from vpay_tasks.store.db import Database
 
 
 @pytest.fixture
+def a_worker_of_eight(database: Database) -> str:
+    return a_worker(database)
+
+
+@pytest.fixture
 def bench(database: Database, dsn: str) -> Iterator[Bench]:
     a_worker(database)
     bench = Bench(database, dsn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterator
 
@@ -20,7 +21,7 @@ from vpay_tasks.store.jobs import StartedJob
 
 
 def run_of(job: StartedJob) -> Run:
-    return Run(job, lambda _: pytest.fail("no handler runs here"))
+    return Run(job, lambda _: pytest.fail("no handler runs here"), held_until=math.inf)
 
 
 @pytest.fixture

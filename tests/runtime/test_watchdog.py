@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from typing import NoReturn
 
@@ -18,7 +19,7 @@ class Ended(Exception):
 
 def a_run(budget: float) -> Run:
     job = StartedJob(1, uuid.uuid4(), "a_kind", "default", {}, 0, 0, 0.0)
-    run = Run(job, lambda _: pytest.fail("not finished here"))
+    run = Run(job, lambda _: pytest.fail("not finished here"), held_until=math.inf)
     run.begin(budget)
     return run
 

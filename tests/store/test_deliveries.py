@@ -1,4 +1,4 @@
-"""Deliveries: the fences of stamp and record, terminal states, lanes."""
+"""Deliveries: the fences of stamp and record, terminal states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.webhooks.world import append_many, rows
 from vpay_tasks.errors import Internal
 from vpay_tasks.store import deliveries, events
 from vpay_tasks.store.db import Database
-from vpay_tasks.store.deliveries import Attempt, Delivery, Pause, State
+from vpay_tasks.store.deliveries import Attempt, Delivery, State
 from vpay_tasks.store.events import Wanted
 
 DIGEST = b"d" * 32
@@ -44,7 +44,10 @@ def record(
     delay: float | None = 10.0,
 ) -> bool:
     with database.connection() as connection:
-        return deliveries.record(connection, delivery_id, attempt(number), state=state, delay=delay)
+        recorded = deliveries.record(
+            connection, delivery_id, attempt(number), state=state, delay=delay
+        )
+    return recorded.counted
 
 
 def test_a_delivery_that_is_not_there_is_none(database: Database) -> None:
@@ -54,7 +57,7 @@ def test_a_delivery_that_is_not_there_is_none(database: Database) -> None:
 
 def test_a_fresh_delivery_may_be_attempted_now(database: Database, delivery_id: str) -> None:
     found = read(database, delivery_id)
-    assert (found.state, found.attempts, found.wait) == ("pending", 0, 0)
+    assert (found.state, found.attempts, found.wait, found.held) == ("pending", 0, 0, False)
     assert (found.digest, found.digest_rev, found.body_rev) == (None, None, 1)
     assert "payment_intent" not in repr(found)
 
@@ -80,7 +83,8 @@ def test_of_two_failures_recorded_at_once_one_counts(database: Database, deliver
         counted.append(record(database, delivery_id, 1))
 
     with database.transaction() as tx:
-        counted.append(deliveries.record(tx, delivery_id, attempt(1), state="pending", delay=10))
+        first = deliveries.record(tx, delivery_id, attempt(1), state="pending", delay=10)
+        counted.append(first.counted)
         thread = threading.Thread(target=late)
         thread.start()
     thread.join()
@@ -147,7 +151,7 @@ def test_a_stamp_is_made_once_per_revision_and_never_by_a_run_that_was_overtaken
 def test_recording_never_stamps(database: Database, delivery_id: str) -> None:
     with database.connection() as connection:
         one = Attempt(1, 1_764_000_000.0, 0.1, 500, "no", digest=DIGEST, key_ids=["abc"])
-        assert deliveries.record(connection, delivery_id, one, state="pending", delay=1)
+        assert deliveries.record(connection, delivery_id, one, state="pending", delay=1).counted
     assert read(database, delivery_id).digest is None
     assert rows(database, "SELECT digest, key_ids FROM vpay.delivery_attempts") == [
         (DIGEST, ["abc"])
@@ -159,7 +163,9 @@ def test_a_digest_must_be_a_sha256(database: Database, delivery_id: str) -> None
         deliveries.stamp(connection, read(database, delivery_id), b"short")
 
 
-def test_a_whole_life_of_a_delivery_touches_no_index(database: Database, delivery_id: str) -> None:
+def test_only_the_end_of_a_deliverys_life_touches_an_index(
+    database: Database, delivery_id: str
+) -> None:
     with database.transaction() as tx:
         found = deliveries.read(tx, delivery_id)
         assert found is not None
@@ -171,59 +177,4 @@ def test_a_whole_life_of_a_delivery_touches_no_index(database: Database, deliver
             "SELECT pg_stat_get_xact_tuples_updated(oid), pg_stat_get_xact_tuples_hot_updated(oid)"
             " FROM pg_class WHERE oid = 'vpay.webhook_deliveries'::regclass"
         )
-        assert tx.execute(query.encode()).fetchall() == [(5, 5)]
-
-
-def pause(database: Database, begun: float) -> Pause:
-    with database.transaction() as tx:
-        return deliveries.pause_endpoint(
-            tx, "acme", "main", begun=begun, changed_by="receiver", reason="410"
-        )
-
-
-def now(database: Database) -> float:
-    ((seconds,),) = rows(database, "SELECT extract(epoch FROM clock_timestamp())::float8")
-    return float(seconds)
-
-
-def test_an_endpoint_is_paused_once_and_the_transition_is_told(database: Database) -> None:
-    begun = now(database)
-    assert pause(database, begun) is Pause.PAUSED
-    assert pause(database, now(database)) is Pause.ALREADY
-    assert pause(database, begun) is Pause.ALREADY
-    found = rows(database, "SELECT queue, lane, paused, changed_by, reason FROM vpay.lanes")
-    assert found == [("webhooks", "acme/main", True, "receiver", "410")]
-
-
-def test_an_endpoint_that_was_resumed_after_the_attempt_began_stays_resumed(
-    database: Database,
-) -> None:
-    begun = now(database)
-    pause(database, begun)
-    rows(database, "UPDATE vpay.lanes SET paused = false, changed_at = now()")
-    assert pause(database, begun) is Pause.RESUMED_SINCE
-    assert pause(database, now(database)) is Pause.PAUSED
-
-
-def caps(database: Database) -> list[tuple[object, ...]]:
-    return rows(database, "SELECT lane, cap, paused FROM vpay.lanes ORDER BY lane")
-
-
-def test_caps_come_from_the_settings_and_leave_pauses_alone(database: Database) -> None:
-    pause(database, now(database))
-    with database.transaction() as tx:
-        deliveries.set_caps(tx, {"acme/main": 2, "acme/second": 8})
-    assert caps(database) == [("acme/main", 2, True), ("acme/second", 8, False)]
-    with database.transaction() as tx:
-        deliveries.set_caps(tx, {"acme/second": 3})
-    assert caps(database) == [("acme/main", None, True), ("acme/second", 3, False)]
-    with database.transaction() as tx:
-        deliveries.set_caps(tx, {})
-    assert caps(database) == [("acme/main", None, True), ("acme/second", None, False)]
-
-
-def test_a_cap_set_during_an_attempt_is_no_resume(database: Database) -> None:
-    begun = now(database)
-    with database.transaction() as tx:
-        deliveries.set_caps(tx, {"acme/main": 2})
-    assert pause(database, begun) is Pause.PAUSED
+        assert tx.execute(query.encode()).fetchall() == [(5, 4)]

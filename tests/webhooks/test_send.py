@@ -378,3 +378,9 @@ def test_a_stalling_tls_body_is_left_at_the_deadline(tmp_path: Path) -> None:
     server, client = tls_for(tmp_path)
     with receiving(for_ever(OK + b"\r\n", b"x", pause=DRIP_S), tls=server) as receiver:
         assert sent(receiver.url, whole=SHORT_S, tls=client).status == 200
+
+
+def test_a_sender_that_lost_its_right_while_it_connected_sends_no_byte() -> None:
+    with receiving() as receiver, pytest.raises(send.Withheld):
+        send.post(receiver.url, {}, b"{}", connect=5, whole=5, may_send=lambda: False)
+    assert [seen.line for seen in receiver.seen if seen.line] == []

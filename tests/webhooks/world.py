@@ -104,6 +104,7 @@ class HandRun:
     attempt: int = 1
     deadline: float = field(default_factory=lambda: time.monotonic() + 60)
     cancelled: bool = False
+    held: bool = True
 
     def finishing(self) -> AbstractContextManager[Any]:
         return self.db.transaction()

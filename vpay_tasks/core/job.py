@@ -62,6 +62,12 @@ class Job(Protocol):
         """True once the budget is spent, the lease is lost, or the process drains out.
         A handler that loops looks at it; nothing else stops it."""
 
+    @property
+    def held(self) -> bool:
+        """Whether this run surely still has its lease, by a clock of its own that goes on
+        while the process is stopped. False for a run that woke up too late, before anybody
+        could tell it so: what must not be done beside another run begins only while it is."""
+
     def finishing(self) -> AbstractContextManager[Any]:
         """A transaction (a psycopg connection) whose commit also finishes this job.
 

@@ -8,6 +8,9 @@ lost its lease.
 A job ends only with its delivery: by this run's own record, or because the delivery had
 ended when it was read. A record that came too late to count proves neither, so its run looks
 again: a pending delivery whose job is gone would wait for ever.
+
+A run that was stopped may wake behind another's attempt, before anybody could tell it so. It
+posts only while its own clock says that its lease can't have ended.
 """
 
 from __future__ import annotations
@@ -24,11 +27,12 @@ from vpay_tasks.core.job import Again, Answer, Done, Job, Park
 from vpay_tasks.core.task import task
 from vpay_tasks.errors import DeadReason, Severity
 from vpay_tasks.handlers.context import Context
-from vpay_tasks.store import deliveries
-from vpay_tasks.store.deliveries import Attempt, Delivery, Pause
-from vpay_tasks.telemetry import alert
+from vpay_tasks.store import deliveries, lanes
+from vpay_tasks.store.deliveries import Attempt, Delivery, Recorded, State
+from vpay_tasks.store.lanes import Pause
 from vpay_tasks.webhooks import send
 from vpay_tasks.webhooks.endpoints import Endpoint
+from vpay_tasks.webhooks.recording import record, tell, tell_closed
 from vpay_tasks.webhooks.sign import headers, key_id
 
 LOST_RACE_S = 1.0
@@ -53,6 +57,8 @@ def deliver_webhook(job: Job, ctx: Context, *, delivery_id: str) -> Answer:
         return Done()
     if found.wait > 0:
         return Again(found.wait)
+    if found.held:
+        return Again(LOST_RACE_S)  # claimed before the pause: from now on the claim waits
     # Ask.
     asked = _ask(job, ctx, found)
     if not isinstance(asked, Asked):
@@ -83,14 +89,21 @@ def _ask(job: Job, ctx: Context, found: Delivery) -> Asked | Answer:
                     return Again(LOST_RACE_S)
         case Check.SEND:
             pass
-    if job.cancelled:
-        return Again(LOST_RACE_S)  # the lease may be another's already: it must not post
-    return _post(ctx, found, endpoint, secrets, digest)
+    try:
+        return _post(job, ctx, found, endpoint, secrets, digest)
+    except send.Withheld:
+        return Again(LOST_RACE_S)
 
 
 def _post(
-    ctx: Context, found: Delivery, endpoint: Endpoint, secrets: tuple[str, ...], digest: bytes
+    job: Job,
+    ctx: Context,
+    found: Delivery,
+    endpoint: Endpoint,
+    secrets: tuple[str, ...],
+    digest: bytes,
 ) -> Asked:
+    """Raises Withheld when the lease may be another's by the time the connection stands."""
     number = found.attempts + 1
     answer = send.post(
         endpoint.url,
@@ -99,6 +112,7 @@ def _post(
         connect=ctx.windows.delivery_connect,
         whole=ctx.windows.delivery_attempt,
         hide=secrets,
+        may_send=lambda: job.held,
     )
     attempt = Attempt(
         number=number,
@@ -130,10 +144,7 @@ def _not_sent(found: Delivery, endpoint: Endpoint | None) -> Asked:
 
 
 def _delivered(ctx: Context, found: Delivery, asked: Asked) -> Answer:
-    with ctx.db.connection() as connection:
-        counted = deliveries.record(
-            connection, found.id, asked.attempt, state="delivered", delay=None
-        )
+    counted = record(ctx.db, found, asked.attempt, state="delivered")
     return Done() if counted else Again(LOST_RACE_S)
 
 
@@ -141,10 +152,10 @@ def _gone(ctx: Context, found: Delivery, asked: Asked) -> Answer:
     now = ctx.endpoints.get(found.merchant_id, found.endpoint_id)
     if now is None or now.config_hash != asked.attempt.config_hash:
         return _failed(ctx, found, asked)  # the 410 spoke for an address that we have left
-    counted = False
+    recorded = Recorded(counted=False, closed=False)
     with ctx.db.transaction() as tx:
         # Also for a record that comes too late: the receiver did ask us to stop.
-        pause = deliveries.pause_endpoint(
+        pause = lanes.pause_gone(
             tx,
             found.merchant_id,
             found.endpoint_id,
@@ -153,46 +164,32 @@ def _gone(ctx: Context, found: Delivery, asked: Asked) -> Answer:
             reason="the receiver answered 410 Gone",
         )
         if pause is not Pause.RESUMED_SINCE:
-            counted = deliveries.record(tx, found.id, asked.attempt, state="gone", delay=None)
+            recorded = deliveries.record(tx, found.id, asked.attempt, state="gone", delay=None)
+    if recorded.closed:
+        tell_closed(found)
     match pause:
         case Pause.RESUMED_SINCE:
             return _failed(ctx, found, asked)
         case Pause.PAUSED:
-            _alert(Severity.ERROR, "an endpoint answered 410 and is paused", "endpoint_gone", found)
+            tell(Severity.ERROR, "an endpoint answered 410 and is paused", "endpoint_gone", found)
         case Pause.ALREADY:
             pass
-    return Done() if counted else Again(LOST_RACE_S)
+    return Done() if recorded.counted else Again(LOST_RACE_S)
 
 
 def _failed(ctx: Context, found: Delivery, asked: Asked) -> Answer:
     delay = rules.next_delay(
         ctx.ladders.delivery,
-        found.attempts,
+        found.attempts - found.ladder_from,
         spread=random.random(),  # noqa: S311 - spreads a herd, hides nothing
         status=asked.attempt.status,
         retry_after=asked.retry_after,
         now=found.now + asked.attempt.seconds,
     )
-    with ctx.db.connection() as connection:
-        counted = deliveries.record(
-            connection,
-            found.id,
-            asked.attempt,
-            state="pending" if delay is not None else "exhausted",
-            delay=delay,
-        )
-    if not counted:
+    state: State = "pending" if delay is not None else "exhausted"
+    if not record(ctx.db, found, asked.attempt, state=state, delay=delay):
         return Again(LOST_RACE_S)
-    if delay is not None:
-        return Again(delay)
-    _alert(
-        Severity.ERROR,
-        "a delivery is exhausted",
-        "delivery_exhausted",
-        found,
-        status=asked.attempt.status,
-    )
-    return Done()
+    return Again(delay) if delay is not None else Done()
 
 
 def _poison(ctx: Context, found: Delivery) -> Answer:
@@ -201,23 +198,8 @@ def _poison(ctx: Context, found: Delivery) -> Answer:
         poisoned = deliveries.poison(connection, found, text)
     if not poisoned:
         return Again(LOST_RACE_S)
-    _alert(Severity.PAGE, "a delivery is poisoned and was not sent", "delivery_poisoned", found)
+    tell(Severity.PAGE, "a delivery is poisoned and was not sent", "delivery_poisoned", found)
     return Park(text, reason=DeadReason.POISONED)
-
-
-def _alert(
-    severity: Severity, sentence: str, action: str, found: Delivery, **fields: int | None
-) -> None:
-    alert(
-        severity,
-        sentence,
-        action=action,
-        delivery_id=found.id,
-        event_id=found.event_id,
-        merchant=found.merchant_id,
-        endpoint=found.endpoint_id,
-        **fields,
-    )
 
 
 def _stamp(found: Delivery) -> Stamp | None:

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 from vpay_tasks.errors import Severity, VpayError, describe
-from vpay_tasks.runtime.run import Run, Running
+from vpay_tasks.runtime.run import Run, Running, lease_clock
 from vpay_tasks.store import db, leases, workers
 from vpay_tasks.telemetry import count, counts, say
 
@@ -129,10 +129,14 @@ class Pulse:
             if run.over_budget_by() < 0 and now - run.renewed_at > self._run_lease / RENEW_SHARE
         ]
         if due:
-            renewed = [(run.id, run.lease) for run in due]
-            leases.renew(connection, renewed, run_lease=self._run_lease)
+            held_until = lease_clock() + self._run_lease
+            renewed = leases.renew(
+                connection, [(run.id, run.lease) for run in due], run_lease=self._run_lease
+            )
             for run in due:
                 run.renewed_at = now
+                if (run.id, run.lease) in renewed:
+                    run.held_until = held_until
         if not ours:
             return
         held = leases.still_held(connection, [(run.id, run.lease) for run in ours])

@@ -12,6 +12,12 @@ from uuid import UUID
 from vpay_tasks.store.jobs import StartedJob
 
 
+def lease_clock() -> float:
+    """Seconds that also pass while this process is stopped or the machine sleeps: a lease in
+    the database does not wait for either."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class Run:
     """A started row while this process holds it: the `Job` that its handler sees.
 
@@ -23,12 +29,17 @@ class Run:
         self,
         row: StartedJob,
         finishing: Callable[[Run], AbstractContextManager[Any]],
+        *,
+        held_until: float,
     ) -> None:
         self.row = row
         self.begun = False
         self.budget = 0.0
         self.deadline = float("inf")
         self.renewed_at = time.monotonic()
+        self.held_until = held_until
+        """When the lease ends at the earliest, by `lease_clock`: counted from before the
+        statement that gave or renewed it was sent."""
         self.lost = False
         self.settling = False
         """From the moment its settle is on its way: a row found gone is then no loss."""
@@ -56,6 +67,10 @@ class Run:
     @property
     def cancelled(self) -> bool:
         return self._cancelled.is_set()
+
+    @property
+    def held(self) -> bool:
+        return not self.cancelled and lease_clock() < self.held_until
 
     def finishing(self) -> AbstractContextManager[Any]:
         return self._finishing(self)

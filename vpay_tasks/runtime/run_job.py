@@ -39,7 +39,7 @@ from vpay_tasks.errors import (
 )
 from vpay_tasks.handlers.context import Context
 from vpay_tasks.runtime.envelope import Envelope
-from vpay_tasks.runtime.run import Run, Running
+from vpay_tasks.runtime.run import Run, Running, lease_clock
 from vpay_tasks.runtime.settle import Pending, Settler, finish_stands, finish_within, tell_settled
 from vpay_tasks.runtime.start import Starter
 from vpay_tasks.store import jobs
@@ -80,7 +80,9 @@ class Runner:
         if self.draining:
             self._release(envelope.claims)
             return
-        runs = [Run(row, self._finishing) for row in self._start(envelope)]
+        held_until = lease_clock() + self.run_lease
+        started = self._start(envelope)
+        runs = [Run(row, self._finishing, held_until=held_until) for row in started]
         if len(runs) < len(envelope.ids):
             count("duplicates_refused")
         self.running.add(runs)

@@ -1,10 +1,9 @@
-"""Deliveries of events to endpoints: read, stamped, recorded; and their lanes' exceptions."""
+"""Deliveries of events to endpoints: read, stamped, recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Literal
 
 from vpay_tasks.core import kinds
@@ -13,7 +12,7 @@ from vpay_tasks.store import sql
 SQL = sql.load(__name__)
 
 State = Literal["pending", "delivered", "exhausted", "gone", "poisoned"]
-"""All but `pending` are terminal: nothing leaves them, and a trigger says so too."""
+"""All but `pending` are terminal: only a replay leaves them, and a trigger says so too."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +25,13 @@ class Delivery:
     endpoint_id: str
     state: State
     attempts: int
-    """Recorded so far; the next one is this plus one."""
+    """Recorded so far; the next one is this plus one. Only ever grows."""
+    ladder_from: int
+    """Those of them that stood when its ladder began anew: 0 without a replay."""
     wait: float
     """Seconds until it may be attempted; 0 if it may now."""
+    held: bool
+    """Its endpoint is paused, or its circuit is open."""
     digest: bytes | None
     digest_rev: int | None
     body: bytes = field(repr=False)
@@ -52,20 +55,27 @@ class Attempt:
     key_ids: Sequence[str] = ()
     digest: bytes | None = None
 
+    @property
+    def posted(self) -> bool:
+        """Whether the receiver was called, or at least looked for: what was never signed
+        says nothing about it."""
+        return self.digest is not None
 
-class Pause(Enum):
-    """What became of the wish to pause an endpoint."""
 
-    PAUSED = "paused"
-    """By this very call: the transition, to be alerted."""
-    ALREADY = "already"
-    RESUMED_SINCE = "resumed_since"
-    """Somebody resumed it after the attempt had begun; it stays resumed."""
+@dataclass(frozen=True)
+class Recorded:
+    """What a record changed beside the log."""
+
+    counted: bool
+    """False: it came too late to count, and only the log has it."""
+    closed: bool
+    """It was the answer that closed the endpoint's circuit."""
 
 
 def read(connection: sql.Connection, delivery_id: str) -> Delivery | None:
     """The delivery with its event's bytes; None if there is no such row."""
-    rows = sql.run(connection, SQL["read"], {"delivery_id": delivery_id})
+    params = {"delivery_id": delivery_id, "queue": kinds.DELIVER_WEBHOOK.queue}
+    rows = sql.run(connection, SQL["read"], params)
     return Delivery(delivery_id, *rows[0]) if rows else None
 
 
@@ -88,14 +98,15 @@ def record(
     *,
     state: State,
     delay: float | None,
-) -> bool:
+) -> Recorded:
     """Log the attempt and move the delivery to `state`; `delay` is the seconds to the next
-    attempt, for `pending`. False: it came too late to count, and only the log has it."""
+    attempt, for `pending`."""
     rows = sql.run(
         connection,
         SQL["record"],
         {
             "delivery_id": delivery_id,
+            "queue": kinds.DELIVER_WEBHOOK.queue,
             "state": state,
             "delay": delay if state == "pending" else None,
             "attempt": attempt.number,
@@ -109,7 +120,7 @@ def record(
             "digest": attempt.digest,
         },
     )
-    return bool(rows)
+    return Recorded(*rows[0])
 
 
 def poison(connection: sql.Connection, delivery: Delivery, excerpt: str) -> bool:
@@ -117,46 +128,3 @@ def poison(connection: sql.Connection, delivery: Delivery, excerpt: str) -> bool
     run moved it since `delivery` was read."""
     params = {"delivery_id": delivery.id, "attempts": delivery.attempts, "excerpt": excerpt}
     return bool(sql.run(connection, SQL["poison"], params))
-
-
-def pause_endpoint(
-    tx: sql.Connection,
-    merchant_id: str,
-    endpoint_id: str,
-    *,
-    begun: float,
-    changed_by: str,
-    reason: str,
-) -> Pause:
-    """Cap the endpoint's lane at nothing, unless it was resumed after `begun` (Unix seconds
-    of the database's clock). In one transaction with the record that it goes with."""
-    where = {
-        "queue": kinds.DELIVER_WEBHOOK.queue,
-        "lane": kinds.endpoint_lane(merchant_id, endpoint_id),
-    }
-    wish = {**where, "begun": begun, "changed_by": changed_by, "reason": reason}
-    if sql.run(tx, SQL["pause_endpoint"], wish):
-        return Pause.PAUSED
-    return Pause.ALREADY if endpoint_paused(tx, merchant_id, endpoint_id) else Pause.RESUMED_SINCE
-
-
-def endpoint_paused(connection: sql.Connection, merchant_id: str, endpoint_id: str) -> bool:
-    """Whether the endpoint's lane is paused."""
-    params = {
-        "queue": kinds.DELIVER_WEBHOOK.queue,
-        "lane": kinds.endpoint_lane(merchant_id, endpoint_id),
-    }
-    rows = sql.run(connection, SQL["endpoint_paused"], params)
-    return bool(rows and rows[0][0])
-
-
-def set_caps(tx: sql.Connection, caps: Mapping[str, int]) -> None:
-    """Make the lanes' caps those of `caps` (lane → cap, see Endpoints.caps); a lane that is
-    not named falls back to its queue's default. Pauses and circuits stay as they are."""
-    lanes = sorted(caps)
-    params = {
-        "queue": kinds.DELIVER_WEBHOOK.queue,
-        "lanes": lanes,
-        "caps": [caps[lane] for lane in lanes],
-    }
-    sql.run(tx, SQL["set_caps"], params)

@@ -7,7 +7,9 @@ SELECT
     deliveries.endpoint_id,
     deliveries.state,
     deliveries.attempts,
+    deliveries.ladder_from,
     greatest(extract(epoch FROM deliveries.next_attempt_at - now()), 0)::float8,
+    coalesce(lanes.paused OR lanes.circuit_until > now(), false),
     deliveries.digest,
     deliveries.digest_rev,
     events.body,
@@ -15,6 +17,9 @@ SELECT
     extract(epoch FROM now())::float8
 FROM vpay.webhook_deliveries AS deliveries
 JOIN vpay.events ON events.id = deliveries.event_id
+LEFT JOIN vpay.lanes
+    ON lanes.queue = %(queue)s::text
+    AND lanes.lane = deliveries.merchant_id || '/' || deliveries.endpoint_id
 WHERE deliveries.id = %(delivery_id)s::text
 
 -- name: stamp
@@ -32,8 +37,32 @@ RETURNING id
 -- name: record
 -- One statement, so one commit: the delivery and the log can't disagree. A failure counts
 -- only at the attempt it was made for; a 2xx wins over any of them; a terminal state stays.
--- The log keeps the losers too: they were real requests.
-WITH moved AS (
+-- The log keeps the losers too: they were real requests. Any answer, also one that comes too
+-- late to count, ends the endpoint's silence and closes its circuit: its lane is locked
+-- before the delivery, as everywhere, and only when there is something to forget.
+WITH troubled AS MATERIALIZED (
+    SELECT
+        lanes.queue,
+        lanes.lane,
+        lanes.circuit_trips
+    FROM vpay.webhook_deliveries AS own
+    JOIN vpay.lanes
+        ON lanes.queue = %(queue)s::text
+        AND lanes.lane = own.merchant_id || '/' || own.endpoint_id
+    WHERE own.id = %(delivery_id)s::text
+        AND %(status)s::smallint IS NOT NULL
+        AND (lanes.silent > 0 OR lanes.circuit_trips > 0)
+    FOR UPDATE OF lanes
+), heard AS (
+    UPDATE vpay.lanes
+    SET silent = 0,
+        circuit_until = NULL,
+        circuit_trips = 0
+    FROM troubled
+    WHERE lanes.queue = troubled.queue
+        AND lanes.lane = troubled.lane
+    RETURNING troubled.circuit_trips > 0 AS closes
+), moved AS (
     UPDATE vpay.webhook_deliveries
     SET state = %(state)s::text,
         attempts = greatest(attempts, %(attempt)s::integer),
@@ -45,6 +74,7 @@ WITH moved AS (
     WHERE id = %(delivery_id)s::text
         AND state = 'pending'
         AND (attempts = %(attempt)s::integer - 1 OR %(state)s::text = 'delivered')
+        AND (SELECT count(*) FROM heard) >= 0
     RETURNING next_attempt_at
 ), logged AS (
     INSERT INTO vpay.delivery_attempts (
@@ -75,8 +105,9 @@ WITH moved AS (
         %(excerpt)s::text,
         (SELECT moved.next_attempt_at FROM moved)
 )
-SELECT next_attempt_at
-FROM moved
+SELECT
+    EXISTS (SELECT FROM moved),
+    coalesce((SELECT bool_or(heard.closes) FROM heard), false)
 
 -- name: poison
 -- The stored bytes are not those that were signed before: nothing is sent any more.
@@ -89,79 +120,3 @@ WHERE id = %(delivery_id)s::text
     AND state = 'pending'
     AND attempts = %(attempts)s::integer
 RETURNING id
-
--- name: pause_endpoint
--- The receiver said 410. Not if somebody touched the lane since the attempt began: a resume
--- is newer than the answer.
-INSERT INTO vpay.lanes AS held (
-    queue,
-    lane,
-    paused,
-    changed_by,
-    reason
-)
-VALUES (
-    %(queue)s::text,
-    %(lane)s::text,
-    true,
-    %(changed_by)s::text,
-    %(reason)s::text
-)
-ON CONFLICT (queue, lane) DO UPDATE
-SET paused = true,
-    changed_by = EXCLUDED.changed_by,
-    reason = EXCLUDED.reason,
-    changed_at = now()
-WHERE NOT held.paused
-    AND held.changed_at <= to_timestamp(%(begun)s::float8)
-RETURNING held.paused
-
--- name: endpoint_paused
-SELECT paused
-FROM vpay.lanes
-WHERE queue = %(queue)s::text
-    AND lane = %(lane)s::text
-
--- name: set_caps
--- What the settings say, and nothing else about the lane: a pause and who made it stay. A
--- cap that left the settings, also while no dispatcher ran, leaves its lane. In order of the
--- lane, since several dispatchers do this at once.
-WITH given AS MATERIALIZED (
-    SELECT
-        lane,
-        cap
-    FROM unnest(%(lanes)s::text[], %(caps)s::integer[]) AS given (lane, cap)
-    ORDER BY lane
-), left_over AS MATERIALIZED (
-    SELECT lanes.lane
-    FROM vpay.lanes
-    WHERE lanes.queue = %(queue)s::text
-        AND lanes.cap IS NOT NULL
-        AND NOT EXISTS (SELECT FROM given WHERE given.lane = lanes.lane)
-    ORDER BY lanes.lane
-    FOR UPDATE
-), dropped AS (
-    UPDATE vpay.lanes
-    SET cap = NULL
-    FROM left_over
-    WHERE lanes.queue = %(queue)s::text
-        AND lanes.lane = left_over.lane
-)
-INSERT INTO vpay.lanes AS held (
-    queue,
-    lane,
-    cap,
-    changed_by,
-    changed_at
-)
-SELECT
-    %(queue)s::text,
-    given.lane,
-    given.cap,
-    'settings',
-    to_timestamp(0)
-FROM given
-ORDER BY given.lane
-ON CONFLICT (queue, lane) DO UPDATE
-SET cap = EXCLUDED.cap
-WHERE held.cap IS DISTINCT FROM EXCLUDED.cap

@@ -39,9 +39,11 @@ class Reaped:
     parked: bool
 
 
-def renew(connection: sql.Connection, leases: Collection[Lease], *, run_lease: float) -> None:
-    """Push the leases' ends out. Says nothing about what is lost: ask `still_held`."""
-    sql.run(connection, SQL["renew"], {**_given(leases), "run_lease": run_lease})
+def renew(connection: sql.Connection, leases: Collection[Lease], *, run_lease: float) -> set[Lease]:
+    """Push the leases' ends out; those that were. The others need not be lost, since a row
+    that somebody holds is passed over: ask `still_held`."""
+    rows = sql.run(connection, SQL["renew"], {**_given(leases), "run_lease": run_lease})
+    return {(id_, lease) for id_, lease in rows}
 
 
 def still_held(connection: sql.Connection, leases: Collection[Lease]) -> set[Lease]:

@@ -12,6 +12,7 @@ UPDATE vpay.jobs
 SET lease_until = now() + make_interval(secs => %(run_lease)s::float8)
 FROM held
 WHERE jobs.id = held.id
+RETURNING jobs.id, jobs.lease
 
 -- name: still_held
 -- A plain read: a row that settles just now still shows our token, and is then no loss.

@@ -12,7 +12,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -35,6 +35,11 @@ class Answer:
     seconds: float
     address: str | None = None
     retry_after: str | None = None
+
+
+class Withheld(Exception):
+    """`may_send` said no: the connection stood, and nothing was sent over it. Not an answer:
+    whoever may send asks instead."""
 
 
 class Deadline:
@@ -66,11 +71,14 @@ def post(
     whole: float,
     hide: tuple[str, ...] = (),
     tls: ssl.SSLContext | None = None,
+    may_send: Callable[[], bool] = lambda: True,
 ) -> Answer:
     """POST `body` to `url` within `whole` seconds, of which the connection may take `connect`.
 
     Never raises for anything that the receiver, the network or the URL does. `hide` are
     secrets that the answer's excerpt must not repeat. `tls` replaces the shared context.
+    `may_send` is asked last, right before the first byte of the request; raises Withheld if
+    it says no.
     """
     deadline = Deadline(whole)
     address: str | None = None
@@ -80,6 +88,8 @@ def post(
         plain, found = _connected(target, min(connect, whole), deadline)
         address = str(found)
         with closing(_secured(plain, target, deadline, tls or _shared_tls())) as connection:
+            if not may_send():
+                raise Withheld
             count("posts")
             incoming = _converse(connection, request, deadline)
     # ValueError: a host that IDNA or TLS can't take.
