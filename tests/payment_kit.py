@@ -94,16 +94,27 @@ def make_charge(
     return read_charge(database, charge_id)
 
 
-def force(tx: Any, charge_id: str, *, age: float | None = None, **columns: Any) -> None:
-    """Write columns behind the guards' back; `age` moves created_at into the past."""
+def force(
+    tx: Any,
+    charge_id: str,
+    *,
+    age: float | None = None,
+    not_found_for: float | None = None,
+    **columns: Any,
+) -> None:
+    """Write columns behind the guards' back; `age` moves created_at into the past, and
+    `not_found_for` the beginning of the streak of NotFounds; both in seconds."""
     tx.execute("SET LOCAL session_replication_role = replica")
     values = [
         sql.SQL("{} = {}").format(sql.Identifier(k), sql.Literal(v)) for k, v in columns.items()
     ]
-    if age is not None:
-        values.append(
-            sql.SQL("created_at = clock_timestamp() - make_interval(secs => {})").format(age)
+    values += [
+        sql.SQL("{} = clock_timestamp() - make_interval(secs => {})").format(
+            sql.Identifier(column), seconds
         )
+        for column, seconds in (("created_at", age), ("first_not_found_at", not_found_for))
+        if seconds is not None
+    ]
     change = sql.SQL("UPDATE vpay.charges SET {} WHERE id = {}")
     tx.execute(change.format(sql.SQL(", ").join(values), charge_id))
     tx.execute("SET LOCAL session_replication_role = origin")

@@ -44,6 +44,7 @@ COUNTERS: Final = {
     "reaped_run_expired": "Running rows freed past their lease.",
     "reaped_worker_gone": "Running rows freed because their worker is dead.",
     "rail_calls": "Requests to payment rails.",
+    "exposure": "Submits beyond a charge's first: one reference, but the rail was asked again.",
     "posts": "Webhook requests sent.",
     "deliveries_exhausted": "Deliveries given up at the end of their ladder.",
 }

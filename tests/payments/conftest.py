@@ -15,6 +15,7 @@ from vpay_tasks.config import Settings
 from vpay_tasks.core import task
 from vpay_tasks.handlers.context import Context
 from vpay_tasks.handlers.poll_charge import poll_charge
+from vpay_tasks.handlers.resubmit_charge import resubmit_charge
 from vpay_tasks.rails.mtn_momo import MtnMomo
 from vpay_tasks.runtime.run import Running
 from vpay_tasks.runtime.run_job import Runner
@@ -43,6 +44,7 @@ def polls(database: Database, stub: StubRail) -> Iterator[Polls]:
     context = Context(database, built, Endpoints(settings), settings.ladders, settings.windows)
     registry = task.Registry()
     registry.add(poll_charge)
+    registry.add(resubmit_charge)
     settler = Settler(database.url, registry, application="tests")
     settler.start()
     yield Polls(

@@ -30,7 +30,7 @@ class Row:
 
 
 class Polls:
-    """Runs the poll of a charge as a worker would."""
+    """Runs the jobs of a charge as a worker would: its poll, and its resubmit."""
 
     def __init__(self, database: Database, runner: Runner) -> None:
         self._db = database
@@ -38,24 +38,37 @@ class Polls:
         self.context = runner.context
 
     def run(self, charge: Charge) -> Row | None:
-        """The job's row afterwards; None when it is finished."""
+        """The poll's row afterwards; None when it is finished."""
+        return self.run_job(kinds.poll_key(charge.id))
+
+    def resubmit(self, charge: Charge) -> Row | None:
+        """The same of its resubmit."""
+        return self.run_job(kinds.resubmit_key(charge.id))
+
+    def run_job(self, key: str) -> Row | None:
         token = uuid.uuid4()
         with self._db.connection() as connection:
             row = connection.execute(
                 "UPDATE vpay.jobs SET lease = %s, locked_by = 'tests', locked_at = now(),"
                 " lease_until = now() + interval '1 min' WHERE dedupe_key = %s RETURNING id",
-                (token, kinds.poll_key(charge.id)),
+                (token, key),
             ).fetchone()
-        assert row is not None
+        assert row is not None, f"no job {key}"
         self._runner.run_message(Envelope("payments", (row[0],), token))
-        return self.job(charge)
+        return self.row(key)
 
     def job(self, charge: Charge) -> Row | None:
+        return self.row(kinds.poll_key(charge.id))
+
+    def resubmission(self, charge: Charge) -> Row | None:
+        return self.row(kinds.resubmit_key(charge.id))
+
+    def row(self, key: str) -> Row | None:
         with self._db.connection() as connection:
             found = connection.execute(
                 "SELECT EXTRACT(EPOCH FROM run_at - now())::float8, failures, last_error,"
                 " parked_at IS NOT NULL FROM vpay.jobs WHERE dedupe_key = %s",
-                (kinds.poll_key(charge.id),),
+                (key,),
             ).fetchone()
         return None if found is None else Row(*found)
 

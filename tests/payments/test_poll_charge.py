@@ -105,21 +105,6 @@ def test_a_declined_submit_without_its_bookkeeping_fails(
     assert stub.requests() == []
 
 
-def test_a_submit_that_never_arrived_is_not_sent_again_by_this_version_but_asked_for_hourly(
-    database: Database, stub: StubRail, polls: Polls
-) -> None:
-    charge = make_charge(database, state=State.SUBMITTING, age=61)
-    row = polls.run(charge)
-    assert about(row) == 3600
-    assert row is not None
-    assert row.last_error is not None
-    assert "can't send it again" in row.last_error
-    assert not row.parked
-    assert read_charge(database, charge.id).state is State.SUBMITTING
-    stub.script(STATUS, told(charge, "SUCCESSFUL"))
-    assert polls.run(charge) is None
-
-
 def test_a_rail_that_does_not_know_it_is_asked_again_and_the_streak_is_counted(
     database: Database, stub: StubRail, polls: Polls
 ) -> None:

@@ -23,7 +23,7 @@ from vpay_tasks.core import kinds
 from vpay_tasks.core.answers import Succeeded
 from vpay_tasks.core.charge import Charge, State
 from vpay_tasks.payments.settlement import settle
-from vpay_tasks.store import intents
+from vpay_tasks.store import intents, jobs
 from vpay_tasks.store.db import Database
 
 
@@ -131,8 +131,12 @@ def test_a_million_polls_have_a_next_one(database: Database, stub: StubRail, pol
 
 
 def recheck(database: Database, charge: Charge) -> None:
-    with database.connection() as connection:
-        connection.execute(
+    """A poll as a callback about a failed charge leaves it."""
+    with database.transaction() as tx:
+        jobs.enqueue(
+            tx, kinds.POLL_CHARGE, {"charge_id": charge.id}, dedupe_key=kinds.poll_key(charge.id)
+        )
+        tx.execute(
             "UPDATE vpay.jobs SET payload = payload || '{\"recheck\": true}' WHERE dedupe_key = %s",
             (kinds.poll_key(charge.id),),
         )
@@ -153,28 +157,43 @@ def test_a_failed_charge_that_the_rail_now_calls_paid_moves_nothing_and_pages_on
     assert events(database) == []
 
 
-@pytest.mark.parametrize("word", ["FAILED", "PENDING"])
-def test_a_recheck_that_learns_nothing_new_ends(
-    database: Database, stub: StubRail, polls: Polls, word: str
+def test_whatever_a_recheck_finds_it_is_one_ask(
+    database: Database, stub: StubRail, polls: Polls, caplog: pytest.LogCaptureFixture
 ) -> None:
     charge = make_charge(database, state=State.FAILED, age=DAY * 2)
+    learnt = {
+        "failed": told(charge, "FAILED"),
+        "pending": told(charge, "PENDING"),
+        "not found": NOT_FOUND,
+        **replies(charge),
+    }
+    for asks, (name, reply) in enumerate(learnt.items(), start=1):
+        recheck(database, charge)
+        stub.script(STATUS, reply)
+        assert polls.run(charge) is None, name
+        assert read_charge(database, charge.id) == charge, name
+        assert len(stub.requests(STATUS)) == asks, name
+    told_of = {r.levelno for r in caplog.records if r.__dict__["fields"].get("alert")}
+    # A mismatch alerts, refused credentials page, an outage is only said.
+    assert told_of == {logging.ERROR, logging.CRITICAL}
+    assert events(database) == []
+
+
+@pytest.mark.parametrize(
+    "rail", ["orange_money", "gone"], ids=["its token is lost", "its rail is gone"]
+)
+def test_a_recheck_of_what_can_not_be_asked_for_ends(
+    database: Database,
+    stub: StubRail,
+    polls: Polls,
+    rail: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    charge = make_charge(database, state=State.FAILED, provider_code=rail)
     recheck(database, charge)
-    stub.script(STATUS, told(charge, word))
     assert polls.run(charge) is None
-    assert read_charge(database, charge.id) == charge
-
-
-def test_a_recheck_that_is_not_answered_is_an_outage_and_nothing_overdue(
-    database: Database, stub: StubRail, polls: Polls
-) -> None:
-    charge = make_charge(database, state=State.FAILED, age=DAY * 2)
-    recheck(database, charge)
-    stub.script(STATUS, Reply(503))
-    row = polls.run(charge)
-    assert row is not None
-    assert row.due_in < 60
-    assert row.last_error is not None
-    assert row.last_error.startswith("Rail:")
+    assert stub.requests() == []
+    assert caplog.messages == ["a failed charge could not be asked for again"]
 
 
 def test_a_poll_that_runs_twice_settles_once(
@@ -193,6 +212,23 @@ def test_a_poll_that_runs_twice_settles_once(
     assert polls.job(charge) is None
     assert read_charge(database, charge.id).provider_txn_id == "first"
     assert len(events(database)) == 1
+
+
+def test_a_charge_that_is_settled_while_its_rail_says_nothing_is_not_reported_as_overdue(
+    database: Database, stub: StubRail, polls: Polls, caplog: pytest.LogCaptureFixture
+) -> None:
+    charge = make_charge(database, state=State.PENDING, age=DAY + 1)
+    stub.script(STATUS, Reply(503))
+    with stub.hold(STATUS) as hold:
+        thread = threading.Thread(target=polls.run, args=(charge,))
+        thread.start()
+        hold.wait()
+        with database.transaction() as tx:
+            assert settle(tx, charge, Succeeded("first"))
+    thread.join()
+    assert about(polls.job(charge)) == 0
+    assert caplog.messages == []
+    assert polls.run(charge) is None
 
 
 def test_a_worker_whose_lease_moved_on_settles_nothing(

@@ -187,6 +187,7 @@ def test_an_ask_moves_only_the_state_that_it_was_judged_by(database: Database) -
             from_state=State.SUBMITTING,
             to_state=State.PENDING,
             streak="over",
+            seen=0,
         )
     after = read_charge(database, charge.id)
     assert (after.state, after.polls) == (State.SUBMITTED, 1)
@@ -196,6 +197,7 @@ def test_a_streak_counts_grows_older_and_ends(database: Database) -> None:
     charge = make_charge(database, state=State.SUBMITTED)
     seen, began = [], []
     with database.connection() as connection:
+        row = charge
         for streak in ("longer", "as_it_was", "longer", "over", "longer"):
             charges.asked(
                 connection,
@@ -203,9 +205,9 @@ def test_a_streak_counts_grows_older_and_ends(database: Database) -> None:
                 from_state=State.SUBMITTED,
                 to_state=State.SUBMITTED,
                 streak=streak,
+                seen=row.not_found_streak,
             )
-            row = charges.read(connection, charge.id)
-            assert row is not None
+            row = read_charge(database, charge.id)
             seen.append((row.not_found_streak, charges.ages(connection, charge.id).not_found > 0))
             began.append(scalar(database, "SELECT first_not_found_at FROM vpay.charges"))
     assert seen == [(1, True), (1, True), (2, True), (0, False), (1, True)]
@@ -218,9 +220,35 @@ def test_an_ask_about_a_settled_charge_writes_nothing(database: Database, state:
     charge = make_charge(database, state=state)
     with database.connection() as connection:
         assert not charges.asked(
-            connection, charge.id, from_state=state, to_state=State.PENDING, streak="longer"
+            connection,
+            charge.id,
+            from_state=state,
+            to_state=State.PENDING,
+            streak="longer",
+            seen=0,
         )
     assert read_charge(database, charge.id) == charge
+
+
+def test_a_not_found_lengthens_only_the_streak_that_its_poll_has_seen(database: Database) -> None:
+    charge = make_charge(database)
+    with database.connection() as connection:
+        for seen in (0, 1, None, 2):
+            if seen is None:
+                charges.restart_streak(connection, charge.id)
+                continue
+            # The last one's rail was asked before the streak began anew.
+            assert charges.asked(
+                connection,
+                charge.id,
+                from_state=State.SUBMITTING,
+                to_state=State.SUBMITTING,
+                streak="longer",
+                seen=seen,
+            )
+        assert charges.ages(connection, charge.id).not_found == 0
+    after = read_charge(database, charge.id)
+    assert (after.not_found_streak, after.polls) == (0, 3)
 
 
 def test_an_answer_to_a_submit_is_written_once(database: Database) -> None:

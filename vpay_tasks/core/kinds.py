@@ -11,6 +11,9 @@ from vpay_tasks.core.task import REGISTRY, Kind, Task
 from vpay_tasks.errors import Configuration
 
 POLL_CHARGE = Kind("poll_charge", queue="payments", priority=1, protected=True, built_in=True)
+RESUBMIT_CHARGE = Kind(
+    "resubmit_charge", queue="payments", priority=1, protected=True, built_in=True
+)
 DELIVER_WEBHOOK = Kind("deliver_webhook", queue="webhooks", protected=True, built_in=True)
 FAN_OUT_EVENTS = Kind(
     "fan_out_events",
@@ -27,7 +30,9 @@ SINGLETON_WINDOWS = {
 """Which of the settings' windows is a singleton's interval."""
 
 
-BUILT_IN = {kind.name: kind for kind in (POLL_CHARGE, DELIVER_WEBHOOK, FAN_OUT_EVENTS)}
+BUILT_IN = {
+    kind.name: kind for kind in (POLL_CHARGE, RESUBMIT_CHARGE, DELIVER_WEBHOOK, FAN_OUT_EVENTS)
+}
 
 
 def kind_of(named: str | Kind | Task) -> Kind:
@@ -50,6 +55,10 @@ def kind_of(named: str | Kind | Task) -> Kind:
 
 def poll_key(charge_id: str) -> str:
     return f"poll:{charge_id}"
+
+
+def resubmit_key(charge_id: str) -> str:
+    return f"resubmit:{charge_id}"
 
 
 def webhook_key(delivery_id: str) -> str:

@@ -35,7 +35,10 @@ def poll_charge(job: Job, ctx: Context, charge_id: str, recheck: bool = False) -
     # Read.
     sight = poll.look(ctx.db, charge_id)
     charge = sight.charge
-    if charge.state.terminal and not (recheck and charge.state is State.FAILED):
+    deadline = job.deadline - WRITING_S
+    if charge.state.terminal:
+        if recheck and charge.state is State.FAILED:
+            poll.recheck(ctx.db, ctx.rails, charge, deadline=deadline)
         return Done()
     rail = poll.rail_of(charge, ctx.rails)
     recovery = sight.recovery(rail.flow, ctx.windows.recovery)
@@ -47,23 +50,26 @@ def poll_charge(job: Job, ctx: Context, charge_id: str, recheck: bool = False) -
             return Again(0)
         case FailDeclined() | FailDeadOrder():
             return Done() if poll.fail(ctx.db, charge, recovery) else Again(0)
+        case Resubmit() if poll.resubmit(ctx.db, sight):
+            return _later(ctx, sight, recovery)
         case Resubmit() | Ask() | None:
-            pass
+            pass  # a resubmit that something keeps must not keep the poll, too
     # Ask.
-    answer = poll.ask(ctx.db, rail, charge, deadline=job.deadline - WRITING_S)
+    answer = poll.ask(ctx.db, rail, charge, deadline=deadline)
     # Decide.
-    news = poll.judge(recovery, answer, charge.state)
+    news = poll.judge(answer, charge.state)
     # Write. Answer.
     match news:
         case Settle(outcome):
             return _settle(job, ctx, charge, outcome)
-        case Contradiction():
-            poll.contradict(ctx.db, charge)
-            return Done()
-        case Nothing():
-            return Done()
+        case Contradiction() | Nothing():
+            return Done()  # of charges that are over, which came back above
         case ToPending() | Stay() | CountNotFound() | poll.Unanswered():
-            return Again(poll.note(ctx.db, sight, news, windows=ctx.windows, ladders=ctx.ladders))
+            return _later(ctx, sight, news)
+
+
+def _later(ctx: Context, sight: poll.Sight, news: poll.News) -> Again:
+    return Again(poll.note(ctx.db, sight, news, windows=ctx.windows, ladders=ctx.ladders))
 
 
 def _settle(job: Job, ctx: Context, charge: Charge, outcome: Succeeded | Failed) -> Done:

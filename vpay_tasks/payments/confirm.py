@@ -9,17 +9,12 @@ from __future__ import annotations
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
 
 from vpay_tasks import telemetry
 from vpay_tasks.core import kinds, money
-from vpay_tasks.core.answers import Accepted, SubmitAnswer, Unknown
-from vpay_tasks.core.answers import Declined as Refused
 from vpay_tasks.core.charge import (
-    AttemptClass,
     Charge,
     FailureCode,
     Flow,
@@ -34,21 +29,16 @@ from vpay_tasks.errors import (
     InvalidRequest,
     NotFound,
     Storage,
-    describe,
     sanitise,
 )
 from vpay_tasks.payments import payer as payers
-from vpay_tasks.payments import settlement
+from vpay_tasks.payments import submission
 from vpay_tasks.payments.intent import check_id
 from vpay_tasks.payments.payer import PayerRing
+from vpay_tasks.payments.submission import BOOKKEEPING_S, patient
 from vpay_tasks.rails.port import Order, RailPort
-from vpay_tasks.store import attempts, charges, intents, jobs, patience
+from vpay_tasks.store import attempts, charges, intents, jobs
 from vpay_tasks.store.db import Connection, Database
-
-BOOKKEEPING_S: Final = 2.0
-"""Behind the deadline, for writing down an answer that came at the last moment. Lower: answers
-that we have are thrown away. Higher: a confirm is at work on a charge that is older than the
-recovery window; then the poll is first, and the confirm's swap loses."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +115,7 @@ def confirm(
     def left() -> float:
         return deadline - clock()
 
-    with _patient(db, left) as tx:
+    with patient(db, left) as tx:
         written = _write(tx, intent_id, wish, keys, db.windows.submit_deadline)
     if isinstance(written, Exists):
         return written
@@ -133,28 +123,19 @@ def confirm(
     try:
         if left() <= 0:
             return Processing(charge)
-        with _patient(db, left) as tx:
+        with patient(db, left) as tx:
             attempt = attempts.open_attempt(tx, charge.id)
         answer = rail.submit(wish.of(charge), deadline=deadline)
-        with _patient(db, lambda: BOOKKEEPING_S) as tx:
-            _record(tx, charge, rail.flow, attempt, answer)
+        with patient(db, lambda: BOOKKEEPING_S) as tx:
+            submission.record(tx, charge, rail.flow, attempt, answer)
         # What was committed is what is answered: another hand may have been first.
-        with _patient(db, lambda: BOOKKEEPING_S) as tx:
+        with patient(db, lambda: BOOKKEEPING_S) as tx:
             return _answer(charges.read(tx, charge.id) or charge, rail.flow)
     except Storage as error:
         telemetry.report_failure(
             error, "a confirm lost its database; the poll goes on", charge_id=charge.id
         )
         return Processing(charge)
-
-
-@contextmanager
-def _patient(db: Database, left: Callable[[], float]) -> Iterator[Connection]:
-    """A unit of work that waits for a connection, and then for any lock, as long as `left`
-    says by then."""
-    with db.transaction(patience=left()) as tx:
-        patience.wait_at_most(tx, left())
-        yield tx
 
 
 @dataclass(frozen=True)
@@ -246,41 +227,6 @@ def _write(
         delay=submit_deadline,
     )
     return charge
-
-
-def _record(tx: Connection, charge: Charge, flow: Flow, attempt: int, answer: SubmitAnswer) -> None:
-    """Step 4: the answer's class, and what it makes of the charge if nobody was faster."""
-    match answer:
-        case Accepted(key_material, redirect_url):
-            attempts.close_attempt(tx, attempt, AttemptClass.ACCEPTED)
-            if charges.submitted(
-                tx, charge.id, key_material=key_material, redirect_url=redirect_url
-            ):
-                advance_intent(tx, charge, flow)
-        case Refused(code, raw):
-            attempts.close_attempt(
-                tx, attempt, AttemptClass.DECLINED, code=code, detail=settlement.washed(raw)
-            )
-            # Not for certain: a late decline of a charge that the rail calls pending, or of
-            # which it may have another submit, is the poll's to judge.
-            settlement.fail_declined(tx, charge)
-        case Unknown(error):
-            telemetry.report_failure(
-                error, "a submit was not answered; recovery decides", charge_id=charge.id
-            )
-            attempts.close_attempt(tx, attempt, AttemptClass.UNKNOWN, detail=describe(error))
-            return  # the poll waits for its window: the rail may have it
-    # A hint after the commit: the first look costs nothing, and a decline ends the job.
-    tx.hints.add(kinds.poll_key(charge.id))
-
-
-def advance_intent(tx: Connection, charge: Charge, flow: Flow) -> None:
-    """The intent of a charge that this transaction has just moved to `submitted`."""
-    if not intents.advance(tx, charge.payment_intent_id, flow.status_once_submitted):
-        raise Internal(
-            f"charge {charge.id} was submitted, but its intent {charge.payment_intent_id} is"
-            " not waiting for a payment method: nothing was written"
-        )
 
 
 def _answer(charge: Charge, flow: Flow) -> Confirmation:

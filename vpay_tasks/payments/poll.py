@@ -7,24 +7,17 @@ from dataclasses import dataclass
 
 from vpay_tasks import telemetry
 from vpay_tasks.config import LaddersTable, WindowsTable
-from vpay_tasks.core.answers import Failed, NotFound, StatusAnswer, Succeeded
+from vpay_tasks.core import kinds
+from vpay_tasks.core.answers import Failed, StatusAnswer, Succeeded
 from vpay_tasks.core.charge import Attempt, Charge, FailureCode, Flow, State
 from vpay_tasks.core.polling import poll_delay
 from vpay_tasks.core.recovery import FailDeadOrder, FailDeclined, Recovery, Resubmit, recover
 from vpay_tasks.core.verdict import Contradiction, CountNotFound, Stay, ToPending, Verdict, verdict
-from vpay_tasks.errors import (
-    Configuration,
-    Exhausted,
-    Internal,
-    NotBuilt,
-    Rail,
-    Severity,
-    VpayError,
-)
+from vpay_tasks.errors import Configuration, Exhausted, Internal, Rail, Severity, Storage, VpayError
 from vpay_tasks.payments import settlement
-from vpay_tasks.payments.confirm import advance_intent
+from vpay_tasks.payments.submission import advance_intent
 from vpay_tasks.rails.port import Inquiry, RailPort
-from vpay_tasks.store import attempts, charges
+from vpay_tasks.store import attempts, charges, jobs
 from vpay_tasks.store.charges import Ages, Streak
 from vpay_tasks.store.db import Database
 
@@ -34,6 +27,10 @@ class Unanswered:
     """The rail was asked and said nothing that counts."""
 
     error: VpayError
+
+
+News = ToPending | Stay | CountNotFound | Unanswered | Resubmit
+"""What a poll may bring that ends nothing."""
 
 
 @dataclass(frozen=True)
@@ -86,34 +83,41 @@ def ask(
 ) -> StatusAnswer | Unanswered:
     """What the rail says about the charge. No transaction is open. A rail's failure is a
     value here, for it counts as an ask."""
-    with db.connection() as connection:
-        charges.asking(connection, charge.id)
     try:
-        return rail.query_status(
-            Inquiry(
-                reference=charge.provider_reference_id,
-                amount=charge.amount,
-                currency=charge.currency,
-                key_material=charge.provider_ref_extra,
-            ),
-            deadline=deadline,
-        )
+        return _asked(db, rail, charge, deadline)
     except (Rail, Configuration) as error:
         return Unanswered(error)
 
 
-def judge(
-    recovery: Recovery | None, answer: StatusAnswer | Unanswered, state: State
-) -> Verdict | Unanswered:
-    """What the answer means. A submit that the rail doesn't have should be sent again; this
-    version can't, says so hourly, and goes on asking: the rail may only be late."""
-    if isinstance(answer, Unanswered):
-        return answer
-    if isinstance(recovery, Resubmit) and isinstance(answer, NotFound):
-        return Unanswered(
-            NotBuilt("a submit never reached the rail, and this version can't send it again")
-        )
-    return verdict(answer, state)
+def _asked(db: Database, rail: RailPort, charge: Charge, deadline: float) -> StatusAnswer:
+    with db.connection() as connection:
+        charges.asking(connection, charge.id)
+    return rail.query_status(
+        Inquiry(
+            reference=charge.provider_reference_id,
+            amount=charge.amount,
+            currency=charge.currency,
+            key_material=charge.provider_ref_extra,
+        ),
+        deadline=deadline,
+    )
+
+
+def judge(answer: StatusAnswer | Unanswered, state: State) -> Verdict | Unanswered:
+    """What the answer means."""
+    return answer if isinstance(answer, Unanswered) else verdict(answer, state)
+
+
+def resubmit(db: Database, sight: Sight) -> bool:
+    """Have the charge submitted again, by a job of its own that goes by the submits that were
+    seen here. False: such a job stands already, whatever keeps it."""
+    with db.transaction() as tx:
+        return jobs.enqueue(
+            tx,
+            kinds.RESUBMIT_CHARGE,
+            {"charge_id": sight.charge.id, "seen": len(sight.attempts)},
+            dedupe_key=kinds.resubmit_key(sight.charge.id),
+        ).inserted
 
 
 def advance(db: Database, charge: Charge, flow: Flow) -> bool:
@@ -134,6 +138,25 @@ def fail(db: Database, charge: Charge, found: FailDeclined | FailDeadOrder) -> b
             case FailDeadOrder():
                 outcome = Failed(FailureCode.PROVIDER_UNAVAILABLE, "")
                 return settlement.fail_unsent(tx, charge, outcome)
+
+
+def recheck(
+    db: Database, rails: Mapping[str, RailPort], charge: Charge, *, deadline: float
+) -> None:
+    """Ask once about a failed charge, and tell if the rail has changed its mind. Nobody waits
+    for the answer, so a failure is told and not repeated: an order whose token is lost can
+    never be asked for."""
+    try:
+        answer = _asked(db, rail_of(charge, rails), charge, deadline)
+    except Storage:
+        raise  # nobody was asked
+    except Exception as error:  # noqa: BLE001 - whatever it was, the job must end
+        telemetry.report_failure(
+            error, "a failed charge could not be asked for again", charge_id=charge.id
+        )
+        return
+    if isinstance(verdict(answer, charge.state), Contradiction):
+        contradict(db, charge)
 
 
 def compare(db: Database, charge: Charge, outcome: Succeeded | Failed) -> None:
@@ -164,12 +187,12 @@ def contradict(db: Database, charge: Charge) -> None:
 def note(
     db: Database,
     sight: Sight,
-    news: ToPending | Stay | CountNotFound | Unanswered,
+    news: News,
     *,
     windows: WindowsTable,
     ladders: LaddersTable,
 ) -> float:
-    """Count an ask that ended nothing; seconds until the next one.
+    """Count a poll that ended nothing; seconds until the next one.
 
     Raises Exhausted past the horizon (which asks hourly, for ever) and the error of an
     unanswered ask, after it was counted. Such an error carries the poll ladder's delay as
@@ -179,15 +202,18 @@ def note(
     charge = sight.charge
     overdue = sight.ages.charge >= windows.horizon
     with db.connection() as connection:
-        charges.asked(
+        live = charges.asked(
             connection,
             charge.id,
             from_state=charge.state,
             to_state=State.UNRESOLVED if overdue else _next_state(news, charge.state),
             streak=_streak(news),
+            seen=charge.not_found_streak,
         )
+    if not live:
+        return 0.0  # another hand has settled it meanwhile: the next run ends the job
     error = news.error if isinstance(news, Unanswered) else None
-    if overdue and not charge.state.terminal:
+    if overdue:
         if error is not None and error.severity is Severity.PAGE:
             # Exhausted is an alert; what keeps the rail from being asked pages all the same.
             telemetry.report_failure(
@@ -204,19 +230,19 @@ def note(
     return delay
 
 
-def _next_state(news: ToPending | Stay | CountNotFound | Unanswered, state: State) -> State:
+def _next_state(news: News, state: State) -> State:
     match news:
         case ToPending():
             return State.PENDING
-        case Stay() | CountNotFound() | Unanswered():
+        case Stay() | CountNotFound() | Unanswered() | Resubmit():
             return state
 
 
-def _streak(news: ToPending | Stay | CountNotFound | Unanswered) -> Streak:
+def _streak(news: News) -> Streak:
     match news:
         case CountNotFound():
             return "longer"
         case ToPending():
             return "over"
-        case Stay() | Unanswered():
+        case Stay() | Unanswered() | Resubmit():
             return "as_it_was"

@@ -148,8 +148,10 @@ def asked(
     from_state: State,
     to_state: State,
     streak: Streak,
+    seen: int,
 ) -> bool:
-    """Count one ask; move the state if it is still `from_state`. False: the charge is over."""
+    """Count one ask; move the state if it is still `from_state`, lengthen the streak if it is
+    still `seen`. False: the charge is over."""
     return bool(
         sql.run(
             connection,
@@ -159,9 +161,15 @@ def asked(
                 "from_state": from_state.value,
                 "to_state": to_state.value,
                 "streak": streak,
+                "seen": seen,
             },
         )
     )
+
+
+def restart_streak(tx: sql.Connection, charge_id: str) -> None:
+    """Forget the NotFounds so far: another submit is about to be sent."""
+    sql.run(tx, SQL["restart_streak"], {"id": charge_id})
 
 
 def contradicted(connection: sql.Connection, charge_id: str) -> bool:

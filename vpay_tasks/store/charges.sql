@@ -167,25 +167,37 @@ RETURNING id
 
 -- name: asked
 -- One ask that ended nothing. The state moves only if it is still what the answer was judged
--- by. A NotFound lengthens the streak, another answer ends it, and no answer says nothing.
+-- by. A NotFound lengthens the streak that its poll has seen: one that a resubmit began anew
+-- meanwhile is about another submit. Another answer ends it, and no answer says nothing.
 UPDATE vpay.charges
 SET polls = polls + 1,
     last_asked_at = clock_timestamp(),
     state = CASE WHEN state = %(from_state)s::text THEN %(to_state)s::text ELSE state END,
-    not_found_streak = CASE %(streak)s::text
-        WHEN 'longer' THEN not_found_streak + 1
-        WHEN 'over' THEN 0
+    not_found_streak = CASE
+        WHEN %(streak)s::text = 'over' THEN 0
+        WHEN %(streak)s::text = 'longer' AND not_found_streak = %(seen)s::integer
+            THEN not_found_streak + 1
         ELSE not_found_streak
     END,
-    first_not_found_at = CASE %(streak)s::text
-        WHEN 'longer' THEN COALESCE(first_not_found_at, clock_timestamp())
-        WHEN 'over' THEN NULL
+    first_not_found_at = CASE
+        WHEN %(streak)s::text = 'over' THEN NULL
+        WHEN %(streak)s::text = 'longer' AND not_found_streak = %(seen)s::integer
+            THEN COALESCE(first_not_found_at, clock_timestamp())
         ELSE first_not_found_at
     END,
     updated_at = clock_timestamp()
 WHERE id = %(id)s::text
     AND state IN ('submitting', 'submitted', 'pending', 'unresolved')
 RETURNING id
+
+-- name: restart_streak
+-- In the transaction that writes a submit: what was not found before it proves nothing of it.
+UPDATE vpay.charges
+SET not_found_streak = 0,
+    first_not_found_at = NULL,
+    updated_at = clock_timestamp()
+WHERE id = %(id)s::text
+    AND state = 'submitting'
 
 -- name: contradicted
 -- Written once, so that one page is sent.
