@@ -19,8 +19,10 @@ BEGIN
         RAISE EXCEPTION 'what a charge is for never changes' USING ERRCODE = 'check_violation';
     END IF;
     IF OLD.state IN ('succeeded', 'failed')
-        AND (NEW.state, NEW.failure_code, NEW.failure_raw, NEW.provider_txn_id)
-            IS DISTINCT FROM (OLD.state, OLD.failure_code, OLD.failure_raw, OLD.provider_txn_id)
+        AND ((NEW.state, NEW.failure_code, NEW.provider_txn_id)
+                IS DISTINCT FROM (OLD.state, OLD.failure_code, OLD.provider_txn_id)
+            OR NEW.failure_raw <> OLD.failure_raw
+            OR (NEW.failure_raw IS NOT NULL AND OLD.failure_raw IS NULL))
     THEN
         RAISE EXCEPTION 'a charge never leaves a terminal state'
             USING ERRCODE = 'check_violation';
@@ -33,6 +35,39 @@ BEGIN
             OLD.state::text)
     THEN
         RAISE EXCEPTION 'a charge only moves forward' USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE FUNCTION vpay.guard_checkout_session() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog'
+    AS $$
+BEGIN
+    IF OLD.status <> 'open' AND NEW.status <> OLD.status THEN
+        RAISE EXCEPTION 'a checkout session never leaves a terminal status'
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE FUNCTION vpay.guard_customer() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog'
+    AS $$
+BEGIN
+    IF OLD.erased_at IS NOT NULL AND NEW.erased_at IS DISTINCT FROM OLD.erased_at THEN
+        RAISE EXCEPTION 'a customer who was erased stays erased' USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.last_used_at < OLD.last_used_at THEN
+        RAISE EXCEPTION 'a last use only moves forward' USING ERRCODE = 'check_violation';
+    END IF;
+    IF (NEW.id, NEW.merchant_id, NEW.livemode, NEW.created_at)
+        IS DISTINCT FROM (OLD.id, OLD.merchant_id, OLD.livemode, OLD.created_at)
+    THEN
+        RAISE EXCEPTION 'whose customer it is never changes' USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END
@@ -170,6 +205,50 @@ CREATE TABLE vpay.charges (
 )
 WITH (fillfactor='80');
 
+CREATE TABLE vpay.checkout_sessions (
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    livemode boolean DEFAULT false NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    merchant_id text NOT NULL COLLATE pg_catalog."C",
+    payment_intent_id text NOT NULL COLLATE pg_catalog."C",
+    status text DEFAULT 'open'::text NOT NULL COLLATE pg_catalog."C",
+    payment_status text DEFAULT 'unpaid'::text NOT NULL COLLATE pg_catalog."C",
+    url text NOT NULL,
+    client_secret bytea NOT NULL,
+    CONSTRAINT session_complete_when_paid CHECK (((status = 'complete'::text) = (payment_status = 'paid'::text))),
+    CONSTRAINT session_payment_status_known CHECK ((payment_status = ANY (ARRAY['unpaid'::text, 'paid'::text]))),
+    CONSTRAINT session_secret_is_sha256 CHECK ((octet_length(client_secret) = 32)),
+    CONSTRAINT session_status_known CHECK ((status = ANY (ARRAY['open'::text, 'complete'::text, 'expired'::text]))),
+    CONSTRAINT session_texts_have_length CHECK ((((length(id) >= 4) AND (length(id) <= 64)) AND ((length(merchant_id) >= 1) AND (length(merchant_id) <= 64)) AND ((length(url) >= 1) AND (length(url) <= 2048))))
+);
+
+CREATE TABLE vpay.client_assertions (
+    expires_at timestamp with time zone NOT NULL,
+    id bytea NOT NULL,
+    CONSTRAINT assertion_id_is_sha256 CHECK ((octet_length(id) = 32))
+);
+
+CREATE TABLE vpay.customers (
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    last_used_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    erased_at timestamp with time zone,
+    redaction_done_at timestamp with time zone,
+    livemode boolean DEFAULT false NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    merchant_id text NOT NULL COLLATE pg_catalog."C",
+    name text,
+    email text,
+    phone text,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    CONSTRAINT customer_erased_holds_nothing CHECK (((erased_at IS NULL) OR ((name IS NULL) AND (email IS NULL) AND (phone IS NULL) AND (metadata = '{}'::jsonb)))),
+    CONSTRAINT customer_metadata_is_object CHECK ((jsonb_typeof(metadata) = 'object'::text)),
+    CONSTRAINT customer_redacted_once_erased CHECK (((redaction_done_at IS NULL) OR (erased_at IS NOT NULL))),
+    CONSTRAINT customer_texts_have_length CHECK ((((length(id) >= 4) AND (length(id) <= 64)) AND ((length(merchant_id) >= 1) AND (length(merchant_id) <= 64)) AND ((length(name) >= 1) AND (length(name) <= 255)) AND ((length(email) >= 3) AND (length(email) <= 320)) AND ((length(phone) >= 3) AND (length(phone) <= 32))))
+);
+
 CREATE TABLE vpay.delivery_attempts (
     id bigint NOT NULL,
     begun_at timestamp with time zone NOT NULL,
@@ -219,12 +298,13 @@ CREATE TABLE vpay.events (
     object_id text NOT NULL COLLATE pg_catalog."C",
     customer_id text COLLATE pg_catalog."C",
     body bytea NOT NULL,
+    redacted boolean DEFAULT false NOT NULL,
     CONSTRAINT body_size CHECK (((octet_length(body) >= 2) AND (octet_length(body) <= 262144))),
     CONSTRAINT event_names_have_length CHECK ((((length(id) >= 1) AND (length(id) <= 64)) AND ((length(merchant_id) >= 1) AND (length(merchant_id) <= 64)) AND ((length(object_id) >= 1) AND (length(object_id) <= 255)) AND ((length(customer_id) >= 1) AND (length(customer_id) <= 255)))),
     CONSTRAINT fanout_state_known CHECK ((fanout_state = ANY (ARRAY['pending'::text, 'done'::text, 'failed'::text]))),
     CONSTRAINT listed_once_settled CHECK (((fanout_state = 'pending'::text) = (list_seq IS NULL))),
     CONSTRAINT revisions_only_count CHECK (((body_rev >= 1) AND (fanout_attempts >= 0))),
-    CONSTRAINT type_documented CHECK ((type = ANY (ARRAY['payment_intent.succeeded'::text, 'payment_intent.payment_failed'::text, 'payment_intent.canceled'::text])))
+    CONSTRAINT type_documented CHECK ((type = ANY (ARRAY['payment_intent.succeeded'::text, 'payment_intent.payment_failed'::text, 'payment_intent.canceled'::text, 'checkout.session.expired'::text, 'customer.created'::text, 'customer.updated'::text, 'customer.deleted'::text])))
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02');
 
@@ -235,6 +315,24 @@ ALTER TABLE vpay.events ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE TABLE vpay.idempotency_keys (
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    lease_until timestamp with time zone NOT NULL,
+    claim uuid NOT NULL,
+    status smallint,
+    merchant_id text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    fingerprint bytea NOT NULL,
+    answer bytea,
+    CONSTRAINT answer_is_whole CHECK (((answer IS NULL) = (status IS NULL))),
+    CONSTRAINT answer_size CHECK ((octet_length(answer) <= 262144)),
+    CONSTRAINT fingerprint_is_sha256 CHECK ((octet_length(fingerprint) = 32)),
+    CONSTRAINT idempotency_names_have_length CHECK ((((length(merchant_id) >= 1) AND (length(merchant_id) <= 64)) AND ((length(key) >= 1) AND (length(key) <= 255)))),
+    CONSTRAINT lease_ends_before_the_row CHECK ((lease_until <= expires_at)),
+    CONSTRAINT status_is_http CHECK (((status >= 100) AND (status <= 599)))
 );
 
 CREATE TABLE vpay.jobs (
@@ -384,6 +482,17 @@ ALTER TABLE vpay.provider_requests ALTER COLUMN id ADD GENERATED ALWAYS AS IDENT
     CACHE 1
 );
 
+CREATE TABLE vpay.rate_limits (
+    attempts bigint NOT NULL,
+    elapses_at timestamp with time zone NOT NULL,
+    id bytea NOT NULL,
+    scope text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT rate_limit_counts_from_one CHECK ((attempts >= 1)),
+    CONSTRAINT rate_limit_id_is_sha256 CHECK ((octet_length(id) = 32)),
+    CONSTRAINT rate_limit_scope_has_length CHECK (((length(scope) >= 1) AND (length(scope) <= 64)))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='1000');
+
 CREATE TABLE vpay.webhook_deliveries (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     next_attempt_at timestamp with time zone,
@@ -438,6 +547,15 @@ ALTER TABLE ONLY vpay.charges
 ALTER TABLE ONLY vpay.charges
     ADD CONSTRAINT charges_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY vpay.checkout_sessions
+    ADD CONSTRAINT checkout_sessions_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY vpay.client_assertions
+    ADD CONSTRAINT client_assertions_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY vpay.customers
+    ADD CONSTRAINT customers_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY vpay.delivery_attempts
     ADD CONSTRAINT delivery_attempts_pkey PRIMARY KEY (id);
 
@@ -452,6 +570,9 @@ ALTER TABLE ONLY vpay.events
 
 ALTER TABLE ONLY vpay.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (seq);
+
+ALTER TABLE ONLY vpay.idempotency_keys
+    ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (merchant_id, key);
 
 ALTER TABLE ONLY vpay.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
@@ -474,6 +595,12 @@ ALTER TABLE ONLY vpay.payment_intents
 ALTER TABLE ONLY vpay.provider_requests
     ADD CONSTRAINT provider_requests_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY vpay.rate_limits
+    ADD CONSTRAINT rate_limits_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY vpay.checkout_sessions
+    ADD CONSTRAINT session_one_per_intent UNIQUE (payment_intent_id);
+
 ALTER TABLE ONLY vpay.webhook_deliveries
     ADD CONSTRAINT webhook_deliveries_pkey PRIMARY KEY (id);
 
@@ -485,6 +612,16 @@ CREATE INDEX charges_callback_key ON vpay.charges USING btree (provider_code, ((
 CREATE INDEX charges_contradicted ON vpay.charges USING btree (contradicted_at) WHERE (contradicted_at IS NOT NULL);
 
 CREATE INDEX charges_live ON vpay.charges USING btree (updated_at) WHERE (state = ANY (ARRAY['submitting'::text, 'submitted'::text, 'pending'::text, 'unresolved'::text]));
+
+CREATE INDEX charges_with_words ON vpay.charges USING btree (updated_at) WHERE (failure_raw IS NOT NULL);
+
+CREATE INDEX checkout_sessions_open ON vpay.checkout_sessions USING btree (expires_at) WHERE (status = 'open'::text);
+
+CREATE INDEX client_assertions_expiry ON vpay.client_assertions USING btree (expires_at);
+
+CREATE INDEX customers_idle ON vpay.customers USING btree (last_used_at) WHERE (erased_at IS NULL);
+
+CREATE INDEX customers_to_redact ON vpay.customers USING btree (erased_at) WHERE ((erased_at IS NOT NULL) AND (redaction_done_at IS NULL));
 
 CREATE INDEX deliveries_of_endpoint ON vpay.webhook_deliveries USING btree (merchant_id, endpoint_id, created_at, id);
 
@@ -498,6 +635,10 @@ CREATE INDEX events_pending ON vpay.events USING btree (seq) WHERE (fanout_state
 
 CREATE INDEX events_since ON vpay.events USING btree (merchant_id, created_at, seq);
 
+CREATE INDEX events_to_redact ON vpay.events USING btree (customer_id, seq) WHERE ((customer_id IS NOT NULL) AND (NOT redacted));
+
+CREATE INDEX idempotency_keys_expiry ON vpay.idempotency_keys USING btree (expires_at);
+
 CREATE UNIQUE INDEX jobs_dedupe_key ON vpay.jobs USING btree (dedupe_key) WHERE (dedupe_key IS NOT NULL);
 
 CREATE INDEX jobs_lane ON vpay.jobs USING btree (queue, lane, run_at) WHERE ((locked_at IS NULL) AND (parked_at IS NULL) AND (lane IS NOT NULL) AND due);
@@ -510,13 +651,23 @@ CREATE INDEX jobs_parked ON vpay.jobs USING btree (queue, parked_at) WHERE (park
 
 CREATE INDEX jobs_ready ON vpay.jobs USING btree (queue, priority, run_at) WHERE ((locked_at IS NULL) AND (parked_at IS NULL) AND (lane IS NULL));
 
+CREATE INDEX payment_intents_of_customer ON vpay.payment_intents USING btree (customer_id) WHERE (customer_id IS NOT NULL);
+
 CREATE INDEX provider_requests_charge ON vpay.provider_requests USING btree (charge_id, id);
+
+CREATE INDEX provider_requests_with_words ON vpay.provider_requests USING btree (answered_at) WHERE ((detail IS NOT NULL) AND (answered_at IS NOT NULL));
+
+CREATE INDEX rate_limits_elapsed ON vpay.rate_limits USING btree (elapses_at);
 
 CREATE TRIGGER entries_stay BEFORE DELETE OR UPDATE ON vpay.ledger_entries FOR EACH ROW EXECUTE FUNCTION vpay.refuse_changing_the_ledger();
 
 CREATE TRIGGER entries_stay_all BEFORE TRUNCATE ON vpay.ledger_entries FOR EACH STATEMENT EXECUTE FUNCTION vpay.refuse_changing_the_ledger();
 
 CREATE TRIGGER guard_charge BEFORE DELETE OR UPDATE ON vpay.charges FOR EACH ROW EXECUTE FUNCTION vpay.guard_charge();
+
+CREATE TRIGGER guard_checkout_session BEFORE UPDATE ON vpay.checkout_sessions FOR EACH ROW EXECUTE FUNCTION vpay.guard_checkout_session();
+
+CREATE TRIGGER guard_customer BEFORE UPDATE ON vpay.customers FOR EACH ROW EXECUTE FUNCTION vpay.guard_customer();
 
 CREATE TRIGGER guard_ledger_entry AFTER INSERT ON vpay.ledger_entries FOR EACH ROW EXECUTE FUNCTION vpay.guard_ledger_entry();
 
@@ -527,8 +678,14 @@ CREATE TRIGGER terminal_states_stay BEFORE UPDATE ON vpay.webhook_deliveries FOR
 ALTER TABLE ONLY vpay.charges
     ADD CONSTRAINT charges_payment_intent_id_fkey FOREIGN KEY (payment_intent_id) REFERENCES vpay.payment_intents(id);
 
+ALTER TABLE ONLY vpay.checkout_sessions
+    ADD CONSTRAINT checkout_sessions_payment_intent_id_fkey FOREIGN KEY (payment_intent_id) REFERENCES vpay.payment_intents(id);
+
 ALTER TABLE ONLY vpay.delivery_attempts
     ADD CONSTRAINT delivery_attempts_delivery_id_fkey FOREIGN KEY (delivery_id) REFERENCES vpay.webhook_deliveries(id);
+
+ALTER TABLE ONLY vpay.payment_intents
+    ADD CONSTRAINT intent_customer_exists FOREIGN KEY (customer_id) REFERENCES vpay.customers(id);
 
 ALTER TABLE ONLY vpay.ledger_entries
     ADD CONSTRAINT ledger_entries_charge_id_fkey FOREIGN KEY (charge_id) REFERENCES vpay.charges(id);

@@ -62,7 +62,10 @@ def test_sweeps_have_a_limit() -> None:
         f"{path.name}:{name}: has no LIMIT: a sweep goes in pages"
         for path, statements in sql_files().items()
         for name, text in statements.items()
-        if SWEEPS.match(name) and not re.search(r"\bLIMIT\b", text)
+        # What inserts takes one row and sweeps nothing.
+        if SWEEPS.match(name)
+        and not re.match(r"\s*(--.*\s*)*INSERT\b", text)
+        and not re.search(r"\bLIMIT\b", text)
     )
 
 

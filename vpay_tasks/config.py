@@ -208,6 +208,9 @@ class WindowsTable(Table):
     fan_out_every: Seconds = 5
     scan_every: Seconds = 600
     sweep_every: Seconds = 3_600
+    keep_events: Annotated[float, Field(gt=0, le=90 * 86_400)] = 90 * 86_400
+    """What merchants can list and have sent again: events with their deliveries and attempts.
+    At most 90 days, since receivers' answers are kept beside them and may name a payer."""
 
 
 class Settings(Table):

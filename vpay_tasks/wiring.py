@@ -9,7 +9,15 @@ from pathlib import Path
 from vpay_tasks.config import Settings
 from vpay_tasks.core import kinds, task
 from vpay_tasks.errors import Configuration
-from vpay_tasks.handlers import deliver_webhook, fan_out_events, poll_charge, resubmit_charge
+from vpay_tasks.handlers import (
+    deliver_webhook,
+    fan_out_events,
+    poll_charge,
+    resubmit_charge,
+    sweep_expired,
+    sweep_idle_customers,
+    sweep_retention,
+)
 from vpay_tasks.handlers.context import Context
 from vpay_tasks.parts import database, rails, rails_or_faults, refuse
 from vpay_tasks.runtime import actor
@@ -24,7 +32,15 @@ from vpay_tasks.webhooks.endpoints import Endpoints
 
 __all__ = ["context", "database", "dispatcher", "rails", "registry", "worker"]
 
-BUILT_IN = (poll_charge, resubmit_charge, deliver_webhook, fan_out_events)
+BUILT_IN = (
+    poll_charge,
+    resubmit_charge,
+    deliver_webhook,
+    fan_out_events,
+    sweep_expired,
+    sweep_idle_customers,
+    sweep_retention,
+)
 """Importing a module of handlers declares its kinds."""
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+from pathlib import Path
 
 import psycopg
 import pytest
 
-from vpay_tasks.errors import Configuration, Storage
+from vpay_tasks.errors import Configuration, Internal, Storage
 from vpay_tasks.store import ledger, migrate
 from vpay_tasks.store.db import connect
 from vpay_tasks.store.migrate import Migration
@@ -122,3 +124,14 @@ def test_charges_that_succeeded_before_the_ledger_are_in_it(empty_dsn: str) -> N
             ("ch_3", "m_1", "capture", 300),
         ]
         assert [book.balances for book in ledger.books(connection)] == [True]
+
+
+@pytest.mark.parametrize("name", ["0002_twin.sql", "0099_far_away.sql"])
+def test_a_number_that_is_taken_or_leaves_a_gap_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    shutil.copytree(Path(migrate.__file__).parents[1] / "schema", tmp_path / "schema")
+    (tmp_path / "schema" / name).write_text("SELECT 1")
+    monkeypatch.setattr("vpay_tasks.store.migrate.resources.files", lambda _: tmp_path)
+    with pytest.raises(Internal, match=name):
+        migrate.available()

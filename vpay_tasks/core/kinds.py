@@ -24,14 +24,50 @@ FAN_OUT_EVENTS = Kind(
     singleton="fanout:events",
     every=5.0,
 )
+SWEEP_EXPIRED = Kind(
+    "sweep_expired",
+    queue="housekeeping",
+    protected=True,
+    built_in=True,
+    singleton="sweep:expired",
+    every=3_600.0,
+)
+SWEEP_IDLE_CUSTOMERS = Kind(
+    "sweep_idle_customers",
+    queue="housekeeping",
+    protected=True,
+    built_in=True,
+    singleton="sweep:customers",
+    every=3_600.0,
+)
+SWEEP_RETENTION = Kind(
+    "sweep_retention",
+    queue="housekeeping",
+    protected=True,
+    built_in=True,
+    singleton="sweep:retention",
+    every=3_600.0,
+)
 SINGLETON_WINDOWS = {
     "fan_out_events": "fan_out_every",
+    "sweep_expired": "sweep_every",
+    "sweep_idle_customers": "sweep_every",
+    "sweep_retention": "sweep_every",
 }
 """Which of the settings' windows is a singleton's interval."""
 
 
 BUILT_IN = {
-    kind.name: kind for kind in (POLL_CHARGE, RESUBMIT_CHARGE, DELIVER_WEBHOOK, FAN_OUT_EVENTS)
+    kind.name: kind
+    for kind in (
+        POLL_CHARGE,
+        RESUBMIT_CHARGE,
+        DELIVER_WEBHOOK,
+        FAN_OUT_EVENTS,
+        SWEEP_EXPIRED,
+        SWEEP_IDLE_CUSTOMERS,
+        SWEEP_RETENTION,
+    )
 }
 
 

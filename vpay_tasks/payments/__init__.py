@@ -1,5 +1,6 @@
-"""What applications and handlers both call: `payments.create_intent`, `.confirm`, `.cancel`."""
+"""What applications and handlers both call: intents, customers, checkout sessions."""
 
+from vpay_tasks.payments.checkout import create_session, expire_session, session_of_secret
 from vpay_tasks.payments.confirm import (
     ApproveOnPhone,
     Confirmation,
@@ -9,6 +10,12 @@ from vpay_tasks.payments.confirm import (
     Processing,
     Redirect,
     confirm,
+)
+from vpay_tasks.payments.customers import (
+    create_customer,
+    erase_customer,
+    touch_customer,
+    update_customer,
 )
 from vpay_tasks.payments.intent import cancel, create_intent
 from vpay_tasks.payments.payer import PayerRing
@@ -24,5 +31,12 @@ __all__ = [
     "Redirect",
     "cancel",
     "confirm",
+    "create_customer",
     "create_intent",
+    "create_session",
+    "erase_customer",
+    "expire_session",
+    "session_of_secret",
+    "touch_customer",
+    "update_customer",
 ]

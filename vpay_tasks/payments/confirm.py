@@ -33,11 +33,12 @@ from vpay_tasks.errors import (
 )
 from vpay_tasks.payments import payer as payers
 from vpay_tasks.payments import submission
+from vpay_tasks.payments.inputs import check_url
 from vpay_tasks.payments.intent import check_id
 from vpay_tasks.payments.payer import PayerRing
 from vpay_tasks.payments.submission import BOOKKEEPING_S, patient
 from vpay_tasks.rails.port import Order, RailPort
-from vpay_tasks.store import attempts, charges, intents, jobs
+from vpay_tasks.store import attempts, charges, intents, jobs, sessions
 from vpay_tasks.store.db import Connection, Database
 
 
@@ -158,7 +159,7 @@ class _Wish:
         if able.needs_return_url and self.return_url is None:
             raise InvalidRequest(f"return_url: {self.rail.code} needs one")
         if self.return_url is not None:
-            _check_url(self.return_url)
+            check_url("return_url", self.return_url)
         return _Wish(self.rail, number, self.return_url)
 
     def fits(self, intent: PaymentIntent) -> None:
@@ -181,16 +182,6 @@ class _Wish:
         )
 
 
-def _check_url(url: object) -> None:
-    if not (
-        isinstance(url, str)
-        and len(url) <= 2_048
-        and url.isprintable()
-        and url.startswith(("https://", "http://"))
-    ):
-        raise InvalidRequest("return_url: an http(s) URL of at most 2,048 characters")
-
-
 def _write(
     tx: Connection, intent_id: str, wish: _Wish, keys: PayerRing, submit_deadline: float
 ) -> Charge | Exists:
@@ -204,6 +195,8 @@ def _write(
     intent = intents.read(tx, intent_id)
     if intent is None or intent.status is not IntentStatus.REQUIRES_PAYMENT_METHOD:
         raise Conflict(f"payment intent {intent_id} can't be confirmed: it is over")
+    if sessions.expired_of_intent(tx, intent_id):
+        raise Conflict(f"payment intent {intent_id} can't be confirmed: its page has expired")
     wish.fits(intent)
     charge = charges.insert(
         tx,

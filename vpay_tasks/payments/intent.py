@@ -9,13 +9,11 @@ from vpay_tasks.core import money
 from vpay_tasks.core.charge import PaymentIntent
 from vpay_tasks.core.events import EventType
 from vpay_tasks.core.ids import RAW_BYTES, new_id
-from vpay_tasks.errors import Conflict, InvalidRequest, NotFound, sanitise
+from vpay_tasks.errors import Conflict, NotFound, sanitise
 from vpay_tasks.payments import settlement
-from vpay_tasks.store import charges, intents, sql
+from vpay_tasks.payments.inputs import check_name, checked
+from vpay_tasks.store import charges, customers, intents, sql
 from vpay_tasks.store.db import Database
-
-KEYS_MAX, KEY_MAX, VALUE_MAX = 50, 40, 500
-"""Stripe's limits of metadata: it rides in every event, which has to stay small."""
 
 
 def create_intent(
@@ -29,18 +27,20 @@ def create_intent(
 ) -> PaymentIntent:
     """Write an intent of `amount` minor units in the caller's transaction (a psycopg 3
     connection). `metadata` is the merchant's own: at most 50 strings, shown in events.
-    Raises InvalidRequest, before anything is written."""
-    for what, name in (("merchant_id", merchant_id), ("customer_id", customer_id)):
-        if not (name is None and what == "customer_id"):
-            _check_name(what, name)
+    A customer's payment counts as a use of them. Raises InvalidRequest, and NotFound or
+    Conflict for a customer who isn't there or was erased, before anything is written."""
+    check_name("merchant_id", merchant_id)
+    amount, metadata = money.checked_amount(amount, currency), checked(metadata)
+    if customer_id is not None:
+        _in_use(tx, merchant_id, customer_id)
     return intents.insert(
         tx,
         id=new_id("pi", secrets.token_bytes(RAW_BYTES)),
         merchant_id=merchant_id,
         customer_id=customer_id,
-        amount=money.checked_amount(amount, currency),
+        amount=amount,
         currency=currency,
-        metadata={} if metadata is None else _checked(metadata),
+        metadata=metadata,
         livemode=False,  # test mode only, until deliveries have an egress guard
     )
 
@@ -63,29 +63,15 @@ def cancel(db: Database, intent_id: str) -> PaymentIntent:
         return intent
 
 
+def _in_use(tx: sql.Connection, merchant_id: str, customer_id: str) -> None:
+    """The lock that an erasure takes: of the two, whoever is second sees the first."""
+    check_name("customer_id", customer_id)
+    if customers.lock(tx, customer_id) != merchant_id:
+        raise NotFound(f"no customer {sanitise(customer_id, 64)!r}")
+    if not customers.touch(tx, customer_id):
+        raise Conflict(f"customer {customer_id} was erased")
+
+
 def check_id(intent_id: object) -> None:
     """Raise InvalidRequest for what can't be an intent's id."""
-    _check_name("intent_id", intent_id)
-
-
-def _check_name(what: str, name: object) -> None:
-    if not (isinstance(name, str) and 1 <= len(name) <= 64 and name.isprintable()):
-        raise InvalidRequest(f"{what}: 1 to 64 printable characters")
-
-
-def _checked(metadata: object) -> Mapping[str, str]:
-    if not isinstance(metadata, Mapping):
-        raise InvalidRequest("metadata: a mapping of strings to strings")
-    if len(metadata) > KEYS_MAX:
-        raise InvalidRequest(f"metadata: {KEYS_MAX} keys at most")
-    for key, value in metadata.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidRequest("metadata: keys and values are strings")
-        if not 1 <= len(key) <= KEY_MAX or len(value) > VALUE_MAX:
-            raise InvalidRequest(
-                f"metadata: keys of 1 to {KEY_MAX} characters, values of at most {VALUE_MAX}"
-            )
-        # Postgres refuses NUL, and UTF-8 half a surrogate pair.
-        if any(c == "\x00" or "\ud800" <= c <= "\udfff" for c in key + value):
-            raise InvalidRequest("metadata: no NUL, no lone surrogates")
-    return metadata
+    check_name("intent_id", intent_id)

@@ -5,17 +5,14 @@ The charge's swap decides. Who loses it writes nothing: no intent, no second eve
 
 from __future__ import annotations
 
-import secrets
-
 from vpay_tasks import telemetry
 from vpay_tasks.core.answers import Failed, Succeeded
 from vpay_tasks.core.charge import Charge, FailureCode, PaymentIntent, State
-from vpay_tasks.core.events import EventType, payment_intent_object, render
-from vpay_tasks.core.ids import RAW_BYTES, new_id
+from vpay_tasks.core.events import EventType, payment_intent_object
 from vpay_tasks.core.recovery import declined_by_all
 from vpay_tasks.errors import Internal, Severity, sanitise
-from vpay_tasks.payments import payer
-from vpay_tasks.store import attempts, charges, events, intents, ledger, sql
+from vpay_tasks.payments import outbox, payer
+from vpay_tasks.store import attempts, charges, intents, ledger, sessions, sql
 
 
 def settle(tx: sql.Connection, charge: Charge, outcome: Succeeded | Failed) -> bool:
@@ -56,23 +53,15 @@ def tell(
     tx: sql.Connection, type_: EventType, intent: PaymentIntent, latest_charge: str | None
 ) -> None:
     """Append the event of a change that this transaction has just made to `intent`."""
-    event_id = new_id("evt", secrets.token_bytes(RAW_BYTES))
-    events.append(
+    outbox.append(
         tx,
-        event_id=event_id,
-        merchant_id=intent.merchant_id,
-        type=type_.value,
+        type_,
         object_id=intent.id,
+        merchant_id=intent.merchant_id,
         customer_id=intent.customer_id,
         livemode=intent.livemode,
-        body=render(
-            event_id,
-            type_,
-            created=int(intent.updated_at.timestamp()),
-            livemode=intent.livemode,
-            merchant=intent.merchant_id,
-            thing=payment_intent_object(intent, latest_charge),
-        ),
+        at=intent.updated_at,
+        thing=payment_intent_object(intent, latest_charge),
     )
 
 
@@ -92,6 +81,7 @@ def _succeed(tx: sql.Connection, charge: Charge, txn_id: str | None) -> bool:
             f"charge {charge.id} has just succeeded, and the ledger has a capture of it already:"
             " nothing was written; compare it with the rail"
         )
+    sessions.complete(tx, charge.payment_intent_id)
     return True
 
 

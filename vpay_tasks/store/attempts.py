@@ -38,6 +38,11 @@ def close_attempt(
     )
 
 
+def sweep_words(connection: sql.Connection, *, keep: float, page: int) -> int:
+    """Take a rail's words away from a page of answers older than `keep` seconds; how many."""
+    return len(sql.run(connection, SQL["sweep_words"], {"keep": keep, "page": page}))
+
+
 def of_charge(connection: sql.Connection, charge_id: str) -> list[Attempt]:
     """The attempts of a charge, oldest first."""
     return [

@@ -24,3 +24,17 @@ SELECT
 FROM vpay.provider_requests
 WHERE charge_id = %(charge_id)s::text
 ORDER BY id
+
+-- name: sweep_words
+UPDATE vpay.provider_requests
+SET detail = NULL
+WHERE id IN (
+    SELECT id
+    FROM vpay.provider_requests
+    WHERE detail IS NOT NULL
+        AND answered_at < now() - make_interval(secs => %(keep)s::float8)
+    ORDER BY answered_at
+    LIMIT %(page)s::integer
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING id

@@ -177,6 +177,12 @@ def contradicted(connection: sql.Connection, charge_id: str) -> bool:
     return bool(sql.run(connection, SQL["contradicted"], {"id": charge_id}))
 
 
+def sweep_words(connection: sql.Connection, *, keep: float, page: int) -> int:
+    """Take a rail's words away from a page of charges that failed more than `keep` seconds
+    ago; how many."""
+    return len(sql.run(connection, SQL["sweep_words"], {"keep": keep, "page": page}))
+
+
 def _charge(row: sql.Row) -> Charge:
     (
         id_,

@@ -206,3 +206,18 @@ SET contradicted_at = clock_timestamp()
 WHERE id = %(id)s::text
     AND contradicted_at IS NULL
 RETURNING id
+
+-- name: sweep_words
+-- A rail's own words may name a payer; the code of the failure stays.
+UPDATE vpay.charges
+SET failure_raw = NULL
+WHERE id IN (
+    SELECT id
+    FROM vpay.charges
+    WHERE failure_raw IS NOT NULL
+        AND updated_at < now() - make_interval(secs => %(keep)s::float8)
+    ORDER BY updated_at
+    LIMIT %(page)s::integer
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -119,6 +119,37 @@ def count_failure(tx: sql.Connection, event_id: str) -> bool:
     params = {"event_id": event_id, "limit": FAILURES_MAX}
     rows = sql.run(tx, SQL["count_failure"], params)
     return bool(rows and rows[0][0])
+
+
+def page_of_customer(tx: sql.Connection, customer_id: str, *, page: int) -> dict[int, bytes]:
+    """The oldest event bodies of a customer that no erasure has seen, by seq, locked."""
+    params = {"customer_id": customer_id, "page": page}
+    return dict(sql.run(tx, SQL["page_of_customer"], params))
+
+
+def redact(tx: sql.Connection, bodies: Mapping[int, bytes]) -> int:
+    """Store these bodies in place of those of `page_of_customer`; how many."""
+    params = {"seqs": list(bodies), "bodies": list(bodies.values())}
+    return len(sql.run(tx, SQL["redact"], params))
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A page of old events. `after` is where the next one begins; `more` is whether it may
+    hold old ones, too."""
+
+    gone: int
+    seen: int
+    after: int
+    more: bool
+
+
+def sweep_old(connection: sql.Connection, *, after: int, keep: float, page: int) -> Swept:
+    """Delete, of the `page` events behind `after`, those older than `keep` seconds that no
+    delivery waits to send, with their deliveries and the log of their attempts."""
+    params = {"after": after, "keep": keep, "page": page}
+    ((gone, seen, last, old),) = sql.run(connection, SQL["sweep_old"], params)
+    return Swept(gone, seen, last, more=old and seen == page)
 
 
 class Blame(Enum):

@@ -136,3 +136,85 @@ SET fanout_attempts = fanout_attempts + 1,
 FROM held
 WHERE events.seq = held.seq
 RETURNING events.fanout_state = 'failed'
+
+-- name: page_of_customer
+-- What an erasure has still to look at. Locked in the drain's own order.
+SELECT
+    seq,
+    body
+FROM vpay.events
+WHERE customer_id = %(customer_id)s::text
+    AND NOT redacted
+ORDER BY seq
+LIMIT %(page)s::integer
+FOR UPDATE
+
+-- name: redact
+-- A newer revision: the digest of a delivery under way is stamped anew, and its next attempt
+-- sends these bytes. What said nothing stays as it was signed.
+WITH given AS MATERIALIZED (
+    SELECT
+        seq,
+        body
+    FROM unnest(%(seqs)s::bigint[], %(bodies)s::bytea[]) AS given (seq, body)
+)
+UPDATE vpay.events
+SET redacted = true,
+    body_rev = CASE WHEN events.body = given.body THEN body_rev ELSE body_rev + 1 END,
+    body = given.body
+FROM given
+WHERE events.seq = given.seq
+RETURNING events.seq
+
+-- name: sweep_old
+-- A page of the oldest behind the cursor, whatever their age: seq and age go together, so the
+-- first young one says that the rest is young, and nothing beyond the page is read. What a
+-- delivery still waits to send stays, and the cursor goes on behind it.
+WITH first AS MATERIALIZED (
+    SELECT
+        seq,
+        id,
+        created_at
+    FROM vpay.events
+    WHERE seq > %(after)s::bigint
+    ORDER BY seq
+    LIMIT %(page)s::integer
+), old AS MATERIALIZED (
+    SELECT
+        events.seq,
+        events.id
+    FROM vpay.events
+    JOIN first ON first.seq = events.seq
+    WHERE first.created_at < now() - make_interval(secs => %(keep)s::float8)
+        AND events.fanout_state <> 'pending'
+        AND NOT EXISTS (
+            SELECT
+            FROM vpay.webhook_deliveries
+            WHERE webhook_deliveries.event_id = events.id
+                AND webhook_deliveries.state = 'pending'
+        )
+    ORDER BY events.seq
+    FOR UPDATE OF events SKIP LOCKED
+), attempts AS (
+    DELETE FROM vpay.delivery_attempts
+    USING vpay.webhook_deliveries, old
+    WHERE webhook_deliveries.event_id = old.id
+        AND delivery_attempts.delivery_id = webhook_deliveries.id
+), deliveries AS (
+    DELETE FROM vpay.webhook_deliveries
+    USING old
+    WHERE webhook_deliveries.event_id = old.id
+), gone AS (
+    DELETE FROM vpay.events
+    USING old
+    WHERE events.seq = old.seq
+    RETURNING events.seq
+)
+SELECT
+    (SELECT count(*) FROM gone)::integer,
+    (SELECT count(*) FROM first)::integer,
+    coalesce((SELECT max(seq) FROM first), %(after)s::bigint),
+    coalesce(
+        (SELECT max(created_at) FROM first) < now() - make_interval(secs => %(keep)s::float8),
+        false
+    )

@@ -14,7 +14,7 @@ from typing import Final
 
 import psycopg
 
-from vpay_tasks.errors import Configuration, Storage
+from vpay_tasks.errors import Configuration, Internal, Storage
 from vpay_tasks.store import sql
 from vpay_tasks.store.db import Connection
 
@@ -44,7 +44,12 @@ def available() -> list[Migration]:
         for item in resources.files("vpay_tasks").joinpath("schema").iterdir()
         if (match := _FILE.match(item.name))
     ]
-    return sorted(found, key=lambda migration: migration.number)
+    found.sort(key=lambda migration: migration.number)
+    for place, migration in enumerate(found, 1):
+        # Of two with one number only one would ever run, and the record would call both done.
+        if migration.number != place:
+            raise Internal(f"schema/{migration.name}: its number should be {place:04d}")
+    return found
 
 
 def pending(connection: Connection) -> list[Migration]:

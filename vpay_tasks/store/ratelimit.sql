@@ -1,0 +1,43 @@
+-- name: count_attempt
+-- The upsert is the main statement and the sweep hangs on it: the other way round two of
+-- them deadlocked. What others hold is passed over, and this very row is the upsert's.
+WITH swept AS (
+    DELETE FROM vpay.rate_limits
+    WHERE id IN (
+        SELECT id
+        FROM vpay.rate_limits
+        WHERE elapses_at <= now()
+            AND id <> %(id)s::bytea
+        ORDER BY elapses_at
+        LIMIT 32
+        FOR UPDATE SKIP LOCKED
+    )
+)
+INSERT INTO vpay.rate_limits AS counted (id, scope, attempts, elapses_at)
+VALUES (
+    %(id)s::bytea,
+    %(scope)s::text,
+    1,
+    now() + make_interval(secs => %(window)s::float8)
+)
+ON CONFLICT (id) DO UPDATE
+SET attempts = CASE WHEN counted.elapses_at <= now() THEN 1 ELSE counted.attempts + 1 END,
+    elapses_at = CASE
+        WHEN counted.elapses_at <= now() THEN excluded.elapses_at
+        ELSE counted.elapses_at
+    END
+RETURNING counted.attempts
+
+-- name: sweep_rate_limits
+WITH elapsed AS MATERIALIZED (
+    SELECT id
+    FROM vpay.rate_limits
+    WHERE elapses_at <= now()
+    ORDER BY elapses_at
+    LIMIT %(page)s::integer
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM vpay.rate_limits AS counted
+USING elapsed
+WHERE counted.id = elapsed.id
+RETURNING 1
