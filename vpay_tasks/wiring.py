@@ -14,6 +14,7 @@ from vpay_tasks.handlers import (
     fan_out_events,
     poll_charge,
     resubmit_charge,
+    scan_deliveries,
     sweep_expired,
     sweep_idle_customers,
     sweep_retention,
@@ -40,6 +41,7 @@ BUILT_IN = (
     sweep_expired,
     sweep_idle_customers,
     sweep_retention,
+    scan_deliveries,
 )
 """Importing a module of handlers declares its kinds."""
 

@@ -19,7 +19,7 @@ from tests.store.plans import (
     load,
     some_uuid,
 )
-from vpay_tasks.store import claims, deliveries, events, gauges, jobs, leases, settles, sql
+from vpay_tasks.store import claims, deliveries, events, gauges, jobs, leases, settles, sql, strays
 from vpay_tasks.store.db import Connection, connect
 
 pytestmark = pytest.mark.more(seconds=3)
@@ -63,6 +63,15 @@ FAN_OUT = {
     "priority": 2,
     "key_prefix": "webhook:",
 }
+SCAN = {
+    "merchant_id": "m",
+    "endpoint_id": "e",
+    "created_at": "2020-01-01Z",
+    "id": "",
+    "older": 60.0,
+    "page": 500,
+    "key_prefix": "webhook:",
+}
 CASES = {
     "due_queues": Case(claims.SQL["due_queues"], {"queues": [*QUEUES, "empty"]}, 150),
     "stage": Case(claims.SQL["stage"], {"queue": "waiting"}, 400),
@@ -94,6 +103,8 @@ CASES = {
     "fan-out page": Case(events.SQL["page"], {"page": 50}, 150),
     "fan-out flip": Case(events.SQL["flip"], FAN_OUT, 2_500, 50),
     "deliveries read": Case(deliveries.SQL["read"], {"delivery_id": "d50000"}, 15),
+    # A page from the middle of 100,000 pending ones, each with its job's key looked up.
+    "scan_pending": Case(strays.SQL["scan_pending"], SCAN, 3_500, 500),
     "gauges: queues": Case(gauges.SQL["queues"], {}, 300),
     "gauges: jobs_by_state": Case(
         gauges.SQL["jobs_by_state"], {"queues": QUEUES, "cap": 100}, 800, 1_500, fetched=400

@@ -48,7 +48,18 @@ SWEEP_RETENTION = Kind(
     singleton="sweep:retention",
     every=3_600.0,
 )
+SCAN_DELIVERIES = Kind(
+    "scan_deliveries",
+    queue="housekeeping",
+    # A million pending rows take some 20 s.
+    budget=300.0,
+    protected=True,
+    built_in=True,
+    singleton="scan:deliveries",
+    every=600.0,
+)
 SINGLETON_WINDOWS = {
+    "scan_deliveries": "scan_every",
     "fan_out_events": "fan_out_every",
     "sweep_expired": "sweep_every",
     "sweep_idle_customers": "sweep_every",
@@ -67,6 +78,7 @@ BUILT_IN = {
         SWEEP_EXPIRED,
         SWEEP_IDLE_CUSTOMERS,
         SWEEP_RETENTION,
+        SCAN_DELIVERIES,
     )
 }
 
