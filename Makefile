@@ -17,7 +17,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: demo test test-more test-all lint types fmt bench schema mutants clean help venv-demo venv-bench venv-test
+.PHONY: demo test test-more test-all lint types fmt bench schema rollout mutants clean help venv-demo venv-bench venv-test
 
 demo: venv-demo ## confirm, poll, settle and deliver 40 payments on real servers (ARGS=--keep, --sabotage=NAME)
 	@$(MOVE) $(VENV)/bin/vpay-sandbox demo $(ARGS)
@@ -47,6 +47,9 @@ bench: venv-bench ## figures beside the peers', on this machine (no test depends
 
 schema: venv-test ## write schema/schema.sql anew from the migrations
 	@$(PY) -m tests.schema.dump
+
+rollout: venv-test ## the tests of the commit before the newest migration, on today's schema
+	@$(MOVE) ARGS='$(ARGS)' .ci/rollout
 
 mutants: venv-test ## apply each patch of tests/mutants/ to a copy; its test must fail
 	@$(PY) -m tests.mutants.run $(ARGS)

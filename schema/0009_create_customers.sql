@@ -116,6 +116,8 @@ CREATE TRIGGER guard_checkout_session BEFORE UPDATE ON vpay.checkout_sessions
 
 -- Types join the list in the change that writes them. Validated in the next file: checking
 -- every event would hold the table.
+-- Its successor stands in the next statement.
+-- squawk-ignore ban-drop-constraint
 ALTER TABLE vpay.events DROP CONSTRAINT type_documented;
 ALTER TABLE vpay.events ADD CONSTRAINT type_documented CHECK (
     type IN ('payment_intent.succeeded', 'payment_intent.payment_failed',

@@ -64,6 +64,20 @@ def test_migrate_names_each_file_once_and_can_be_repeated(run: Commands, empty_d
     )
 
 
+def test_a_plan_names_what_would_be_applied_and_applies_nothing(
+    run: Commands, empty_dsn: str
+) -> None:
+    first = run("migrate", "--plan", database=empty_dsn)
+    lines = first.stdout.splitlines()
+    assert (first.returncode, first.stderr) == (0, "")
+    assert lines[0] == "would apply 0001_create_jobs.sql"
+    assert lines[-1].startswith("Processes of the release before run on")
+    assert run("migrate", "--plan", database=empty_dsn).stdout == first.stdout
+    run("migrate", database=empty_dsn)
+    after = run("migrate", "--plan", database=empty_dsn)
+    assert after.stdout == "The database is up to date: nothing to apply.\n"
+
+
 def test_settings_are_read_from_the_folder_it_runs_in(run: Commands, empty_dsn: str) -> None:
     run.settings = f'[database]\nurl = "{empty_dsn}"\n'
     assert run("migrate").returncode == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from vpay_tasks.errors import Configuration, Internal, Storage
 from vpay_tasks.store import ledger, migrate
 from vpay_tasks.store.db import connect
 from vpay_tasks.store.migrate import Migration
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_an_empty_database_gets_every_file_once_and_in_order(empty_dsn: str) -> None:
@@ -135,3 +139,33 @@ def test_a_number_that_is_taken_or_leaves_a_gap_is_refused(
     monkeypatch.setattr("vpay_tasks.store.migrate.resources.files", lambda _: tmp_path)
     with pytest.raises(Internal, match=name):
         migrate.available()
+
+
+def test_a_database_that_a_newer_release_has_contracted_is_refused(dsn: str) -> None:
+    with connect(dsn, application="test") as connection:
+        connection.execute(
+            "INSERT INTO vpay.migrations (number, name, sha256)"
+            " VALUES (9000, '9000_add_jobs_colour.sql', 'x')"
+        )
+        migrate.require_current(connection)
+        connection.execute(
+            "INSERT INTO vpay.migrations (number, name, sha256)"
+            " VALUES (9001, '9001_contract_jobs_poked.sql', 'x')"
+        )
+        with pytest.raises(Configuration, match=r"9001_contract_jobs_poked\.sql.*upgrade"):
+            migrate.require_current(connection)
+        with pytest.raises(Configuration):
+            migrate.apply(connection)
+
+
+def test_the_linter_of_migrations_finds_nothing() -> None:
+    files = [str(path) for path in sorted((ROOT / "schema").glob("0*.sql"))]
+    squawk = Path(sys.executable).with_name("squawk")
+    done = subprocess.run(
+        [squawk, "--config", ROOT / ".squawk.toml", *files],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert f"in {len(files)} files" in done.stdout + done.stderr

@@ -22,6 +22,9 @@ LOCK_NAME: Final = "vpay migrations"
 """Its hashtext stands in pg_locks.objid, under classid 86 ('V'), while a migration runs."""
 
 _FILE = re.compile(r"^(\d{4})_[a-z0-9_]+\.sql$")
+_CONTRACT = re.compile(r"^\d{4}_contract_")
+"""The name says it, and the name is in the record: a process of an older release, which has
+not got the file, must be able to tell."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ class Migration:
     number: int
     name: str
     text: str
+
+    @property
+    def contracts(self) -> bool:
+        """Whether it takes something away that the release before still uses."""
+        return bool(_CONTRACT.match(self.name))
 
     @property
     def digest(self) -> str:
@@ -53,7 +61,8 @@ def available() -> list[Migration]:
 
 
 def pending(connection: Connection) -> list[Migration]:
-    """What `apply` would run. Raises Configuration for an edited or unknown file."""
+    """What `apply` would run. Raises Configuration for a file that was edited or is missing, and
+    in a database that a newer release has contracted."""
     files = available()
     applied = _applied(connection)
     by_number = {migration.number: migration for migration in files}
@@ -61,7 +70,12 @@ def pending(connection: Connection) -> list[Migration]:
         file = by_number.get(number)
         if file is None:
             if number > max(by_number, default=0):
-                continue  # a newer release migrated: ours runs on it
+                if _CONTRACT.match(name):
+                    raise Configuration(
+                        f"migration {name} of a newer release took away what this version uses:"
+                        " upgrade this process"
+                    )
+                continue  # a newer release added to the schema: ours runs on it
             raise Configuration(f"migration {name} was applied, but its file is missing here")
         if file.digest != digest:
             raise Configuration(
