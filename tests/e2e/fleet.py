@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from signal import SIGKILL, Signals
 from typing import IO, Any
+
+from tests.web.client import Client
 
 MODULES = Path(__file__).parent / "modules"
 """Tasks that tests steer; loaded by workers and dispatchers as a user's module would be."""
@@ -126,6 +129,13 @@ class Fleet:
         if queues:
             command += ["-Q", *queues]
         return self.start("workers", command)
+
+    def web(self, *options: str) -> tuple[Process, Client]:
+        """The HTTP side on a port of its own; `options` are uvicorn's own."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        command = [sys.executable, "-m", "uvicorn", "vpay_tasks.web:app", "--port", str(port)]
+        return self.start("web", [*command, *options]), Client(port)
 
     def end(self) -> None:
         for process in self.processes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,13 @@ class Client:
     def get(self, path: str) -> Told:
         return self._told("GET", path, None, {})
 
+    def is_up(self, *, ready: bool = True) -> bool:
+        """Whether it answers, and its database too (`ready`)."""
+        try:
+            return self.get("/readyz" if ready else "/healthz").status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
     def send(self, path: str, body: bytes, *, method: str = "POST", **headers: str) -> Told:
         return self._told(method, path, body, headers)
 
@@ -56,8 +63,11 @@ class Client:
         return Told(answer.status, json.loads(text) if is_json else text, dict(answer.headers))
 
 
-def to_the_end(line: socket.socket) -> bytes:
-    found = b""
-    while piece := line.recv(65_536):
-        found += piece
-    return found
+def to_the_end(line: socket.socket, found: bytearray | None = None) -> bytes:
+    """What comes until the other side hangs up, be it with bytes of ours unread; added to
+    `found`."""
+    found = bytearray() if found is None else found
+    with suppress(ConnectionResetError):
+        while piece := line.recv(65_536):
+            found += piece
+    return bytes(found)

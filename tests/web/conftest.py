@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.rails.benches import BENCHES
 from tests.rails.conftest import stub
 from tests.web.client import Client
 from vpay_sandbox.stub_rail import StubRail
-from vpay_tasks.config import DatabaseTable, Settings, WebTable, WindowsTable
+from vpay_tasks.config import DatabaseTable, Settings, WebTable
 from vpay_tasks.store.db import Database
 from vpay_tasks.web import frame
 
@@ -44,16 +45,17 @@ def settings(dsn: str, stub: StubRail) -> Settings:
 
 @pytest.fixture
 def serve(settings: Settings, eventually: Eventually) -> Serve:
-    """`with serve(threads=1) as client:` – the app with these `[web]` settings."""
+    """`with serve(threads=1) as client:` – the app with these `[web]` settings, and with
+    another database or more rails."""
 
     @contextmanager
     def serve(
-        *, windows: WindowsTable | None = None, url: str = "", **web: Any
+        *, rails: Mapping[str, Any] = MappingProxyType({}), url: str = "", **web: Any
     ) -> Iterator[Client]:
         changed = settings.model_copy(
             update={
                 "web": WebTable(**web),
-                "windows": windows or settings.windows,
+                "rails": {**settings.rails, **rails},
                 "database": DatabaseTable(url=SecretStr(url)) if url else settings.database,
             }
         )

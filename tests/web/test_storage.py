@@ -1,0 +1,78 @@
+"""A database that is stuck, or not there: 503 soon, and all is well when it is back."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.conftest import Eventually
+from tests.e2e.proxy import before
+from tests.payment_kit import make_charge
+from tests.web.client import Client
+from tests.web.conftest import Serve
+from vpay_tasks.core.charge import State
+from vpay_tasks.store.db import Database, connect
+
+DOWN = {"error": "storage"}
+
+
+def call_back(client: Client, reference: str | None = None) -> tuple[int, Any]:
+    told = client.call_back("mtn_momo", {"referenceId": reference or str(uuid.uuid4())})
+    return told.status, told.body
+
+
+def test_a_stuck_database_costs_its_own_requests_only_and_is_used_again(
+    serve: Serve, dsn: str, eventually: Eventually
+) -> None:
+    with before(dsn) as (proxy, url), serve(url=url, threads=2, patience=0.5) as client:
+        assert call_back(client)[0] == 200
+        proxy.hold()
+        with ThreadPoolExecutor(12) as pool:
+            stuck = [pool.submit(call_back, client) for _ in range(12)]
+            assert client.get("/healthz").status == 200
+            assert client.get("/readyz").body == {"ready": False}
+            assert [future.result() for future in stuck] == [(503, DOWN)] * 12
+        proxy.release()
+        eventually(lambda: call_back(client)[0] == 200)
+        assert client.get("/readyz").body == {"ready": True}
+
+
+def test_a_database_that_is_not_there_is_one_alert_and_503_until_it_is_back(
+    serve: Serve, dsn: str, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "vpay_tasks")
+    with before(dsn) as (proxy, url), serve(url=url, patience=0.5) as client:
+        assert call_back(client)[0] == 200
+        proxy.refuse()
+        assert [call_back(client) for _ in range(5)] == [(503, DOWN)] * 5
+        assert client.get("/healthz").status == 200
+        assert client.get("/readyz").status == 503
+        proxy.accept_again()
+        eventually(lambda: call_back(client)[0] == 200)
+    said = [vars(record)["fields"] for record in caplog.records if "fields" in vars(record)]
+    outage = [fields for fields in said if fields.get("action") == "web_storage"]
+    assert [fields.get("alert", False) for fields in outage] == [True, False]
+
+
+def test_a_charge_that_somebody_holds_is_503_within_the_patience(
+    serve: Serve, dsn: str, database: Database
+) -> None:
+    charge = make_charge(database, state=State.PENDING, age=300)
+    with database.connection() as connection:
+        connection.execute("UPDATE vpay.jobs SET run_at = now() + interval '1 hour'")
+    with serve(threads=1, patience=0.5) as client, connect(dsn, application="tests") as holder:
+        holder.execute("BEGIN")
+        holder.execute("SELECT id FROM vpay.charges FOR UPDATE")
+        assert call_back(client, charge.provider_reference_id) == (503, DOWN)
+        holder.execute("ROLLBACK")
+        assert call_back(client, charge.provider_reference_id)[0] == 200
+
+
+def test_a_database_without_our_tables_is_not_ready(serve: Serve, empty_dsn: str) -> None:
+    with serve(url=empty_dsn) as client:
+        assert client.get("/readyz").status == 503
+        assert client.get("/healthz").body == {"live": True}
