@@ -19,7 +19,7 @@ export PIP_ROOT_USER_ACTION := ignore
 
 .PHONY: demo test test-more test-all lint types fmt bench schema rollout mutants clean help venv-demo venv-bench venv-test
 
-demo: venv-demo ## confirm, poll, settle and deliver 40 payments on real servers (ARGS=--keep, --sabotage=NAME)
+demo: venv-demo ## 60 payments through every fault and two kills, on real servers (ARGS=--quick, --keep, --sabotage=NAME)
 	@$(MOVE) $(VENV)/bin/vpay-sandbox demo $(ARGS)
 
 test: venv-test ## the suite, on servers of its own, under 5 minutes (ARGS="-k word")

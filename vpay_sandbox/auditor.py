@@ -10,15 +10,13 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from vpay_sandbox.books import Books, Delivery, Event, Payment
+from vpay_sandbox.rail_audit import RailBooks, times
 from vpay_sandbox.report import Finding, Report, Row
-from vpay_sandbox.scenarios import Expect, Script
+from vpay_sandbox.scenarios import Script
 
-# Digits behind the point, of what the sandbox's rails take.
-EXPONENTS = {"EUR": 2, "USD": 2, "XAF": 0, "XOF": 0}
 SUCCEEDED, FAILED = "payment_intent.succeeded", "payment_intent.payment_failed"
 RAIL, RECEIVER = "rail.jsonl", "receiver.jsonl"
 
@@ -47,9 +45,7 @@ class _Audit:
         self.settle_ms: list[float] = []
         self.post_ms: list[float] = []
         self.accepted_ms: list[float] = []
-        self.effects: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-        for effect in books.effects:
-            self.effects[str(effect["reference"])].append(effect)
+        self.rail = RailBooks(books)
         self.posts: dict[Pair, list[Mapping[str, Any]]] = defaultdict(list)
         for post in books.posts:
             pair = (str(post["merchant"]), str(post["endpoint"]), str(post["event"]))
@@ -81,8 +77,10 @@ class _Audit:
             delivered=len(self.delivered),
             signatures_ok=len(self.verified),
             lost=lost_payments + lost_events + len(self.lost_pairs),
+            exposure=self.rail.exposure,
+            kills=[kill for one in self.books.payments for kill in self.rail.kills(one)],
             findings=self.findings,
-            rows=[*self.rows.values()],
+            rows=sorted(self.rows.values(), key=self._place),
             settle_ms=self.settle_ms,
             post_ms=self.post_ms,
             accepted_ms=self.accepted_ms,
@@ -97,8 +95,8 @@ class _Audit:
         """True when it went as scripted, at the rail too."""
         about = _named(payment)
         scenario = self.script.by_name.get(payment.scenario or "")
-        row = self._row(payment, None if scenario is None else scenario.expect)
-        row.got[_outcome(payment.state, payment.code)] += 1
+        row, got = self._row(payment), _outcome(payment.state, payment.code, payment.contradicted)
+        row.got[got] += 1
         before = len(self.findings)
         if payment.reference is None:
             self._find("payment", about, "was made and never confirmed", "application.jsonl")
@@ -106,51 +104,31 @@ class _Audit:
         look = f"grep {payment.reference} {RAIL}; psql: charge {payment.charge}"
         if scenario is None:
             self._find("payment", about, f"its scenario {payment.scenario!r} is not scripted")
-        else:
-            wanted, got = row.expected, _outcome(payment.state, payment.code)
-            if wanted != got:
-                self._find("payment", about, f"the script says {wanted}, it is {got}", look)
+        elif row.expected != got:
+            self._find("payment", about, f"the script says {row.expected}, it is {got}", look)
         for wrong in _contradictions(payment):
             self._find("payment", about, wrong, look)
-        for wrong in self._at_the_rail(payment):
+        for wrong in self.rail.wrong(payment, scenario):
             self._find("rail", about, wrong, look)
         return len(self.findings) == before
 
-    def _row(self, payment: Payment, expect: Expect | None) -> Row:
+    def _row(self, payment: Payment) -> Row:
         name = payment.scenario or "unscripted"
-        expected = "?" if expect is None else _outcome(expect.state, expect.code or None)
+        scenario = self.script.by_name.get(name)
+        expected = "?"
+        if scenario is not None:
+            expect = scenario.expect
+            expected = _outcome(expect.state, expect.code or None, expect.contradicted)
         return self.rows.setdefault(name, Row(name, expected))
 
-    def _at_the_rail(self, payment: Payment) -> Iterator[str]:
-        effects = self.effects.get(payment.reference or "", [])
-        prompts = [one for one in effects if one["effect"] == "prompt"]
-        moves = [one for one in effects if one["effect"] == "moved"]
-        if len(prompts) != 1:
-            yield (
-                f"the rail does not have its reference {payment.reference}"
-                if not prompts
-                else f"the rail asked the payer {_times(len(prompts), 'time')} for one reference"
-            )
-        if any(one["scenario"] != payment.scenario for one in prompts):
-            yield f"the rail played {prompts[0]['scenario']}: it was asked for another payer"
-        due = 1 if payment.state == "succeeded" else 0
-        if len(moves) != due:
-            yield (
-                f"the rail moved the money {_times(len(moves), 'time')} for the one reference"
-                f" {payment.reference}; a payment that is {payment.state} means {due}"
-            )
-        said = [(one["amount"], one["currency"]) for one in prompts]
-        said += [(one["moved_amount"], one["currency"]) for one in moves]
-        for amount, currency in dict.fromkeys(said):
-            if currency != payment.currency or _minor(amount, currency) != payment.amount:
-                yield (
-                    f"the rail has {amount} {currency} for it; the database has"
-                    f" {payment.amount} minor units of {payment.currency}"
-                )
+    def _place(self, row: Row) -> int:
+        """The script's order: what is alike stands together there."""
+        names = [*self.script.by_name]
+        return names.index(row.scenario) if row.scenario in names else len(names)
 
     def _lost_payments(self) -> int:
-        known = {payment.reference for payment in self.books.payments if payment.reference}
-        strange = sorted(self.effects.keys() - known)
+        known = {one.reference: one for one in self.books.payments if one.reference}
+        strange = sorted(self.rail.effects.keys() - known.keys())
         for reference in strange:
             self._find(
                 "payment",
@@ -158,7 +136,10 @@ class _Audit:
                 "the rail has a payment that the database does not have",
                 f"grep {reference} {RAIL}",
             )
-        unasked = sum(1 for reference in known if reference not in self.effects)
+        unasked = sum(
+            reference not in self.rail.effects and self._recorded(payment)
+            for reference, payment in known.items()
+        )
         seen = len(known) + len(strange)
         missing = max(self.asked - seen, 0)
         if missing:
@@ -169,6 +150,11 @@ class _Audit:
                 "application.jsonl, application.log",
             )
         return len(strange) + unasked + missing
+
+    def _recorded(self, payment: Payment) -> bool:
+        """Whether the rail has it by the script."""
+        scenario = self.script.by_name.get(payment.scenario or "")
+        return scenario is None or scenario.recorded
 
     # Events: one per transition, saying what the database says.
 
@@ -236,11 +222,11 @@ class _Audit:
         accepted = [post for post in posts if _is_2xx(post["status"])]
         wrong = [*_unverified(posts), *_other_bytes(posts, event)]
         if not accepted:
-            wrong.append(f"the receiver accepted none of the {_times(len(posts), 'post')} it got")
+            wrong.append(f"the receiver accepted none of the {times(len(posts), 'post')} it got")
         if row is None:
             wrong.append("the database has no delivery of it")
         elif row.state != "delivered" or not accepted:
-            attempts = _times(row.attempts, "attempt")
+            attempts = times(row.attempts, "attempt")
             last = "no answer" if row.last_status is None else f"the answer {row.last_status}"
             wrong.append(f"the database says {row.state} after {attempts}, the last with {last}")
         if wrong:
@@ -253,9 +239,9 @@ class _Audit:
         else:
             self.lost_pairs.add(pair)
         written = event.created_at.timestamp() * 1000
-        for found, times in ((posts, self.post_ms), (accepted, self.accepted_ms)):
+        for found, took in ((posts, self.post_ms), (accepted, self.accepted_ms)):
             if found:
-                times.append(min(post["at"] for post in found) - written)
+                took.append(min(post["at"] for post in found) - written)
 
     def _unknown_posts(self) -> None:
         """What the receiver got and nobody can have meant."""
@@ -279,7 +265,7 @@ def _unverified(posts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     bad = [post for post in posts if post["stripe"] is not True or not post["verified"]]
     if bad:
         yield (
-            f"{len(bad)} of {_times(len(posts), 'post')} not verified: {bad[0]['why']}"
+            f"{len(bad)} of {times(len(posts), 'post')} not verified: {bad[0]['why']}"
             " (do both sides have one secret?)"
         )
 
@@ -288,19 +274,17 @@ def _other_bytes(posts: Sequence[Mapping[str, Any]], event: Event) -> Iterator[s
     digest = hashlib.sha256(event.body).hexdigest()
     other = sum(post["sha256"] != digest for post in posts)
     if other:
-        yield f"{_times(other, 'post')} had other bytes than the database has stored"
-
-
-def _times(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
+        yield f"{times(other, 'post')} had other bytes than the database has stored"
 
 
 def _named(payment: Payment) -> str:
     return f"payment {payment.id} (order {payment.order_number}, {payment.scenario})"
 
 
-def _outcome(state: str | None, code: str | None) -> str:
-    return f"{state or 'never confirmed'}" + (f" {code}" if code else "")
+def _outcome(state: str | None, code: str | None, contradicted: bool) -> str:
+    words = state or "never confirmed"
+    words += f" {code}" if code else ""
+    return words + (", contradicted" if contradicted else "")
 
 
 def _contradictions(payment: Payment) -> Iterator[str]:
@@ -346,15 +330,6 @@ def _misreports(event: Event, payment: Payment, due: str | None) -> Iterator[str
     for what, (said, is_) in told.items():
         if said != is_:
             yield f"{what}: it says {said}, the database {is_}"
-
-
-def _minor(amount: object, currency: object) -> int | None:
-    """Minor units of what a rail writes; None when it is no whole number of them."""
-    try:
-        scaled = Decimal(str(amount)).scaleb(EXPONENTS[str(currency)])
-    except (InvalidOperation, KeyError):
-        return None
-    return int(scaled) if scaled.is_finite() and scaled == scaled.to_integral_value() else None
 
 
 def _is_2xx(status: object) -> bool:

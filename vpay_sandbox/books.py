@@ -1,5 +1,6 @@
 """The three journals as an auditor reads them: the database's rows, the rail's and the
-receiver's lines. Plain SQL and JSON: nothing of vpay_tasks is imported here.
+receiver's lines; and whom the demo killed. Plain SQL and JSON: nothing of vpay_tasks is imported
+here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ SELECT i.id, i.merchant_id AS merchant, i.status, i.amount, i.currency,
        i.amount_received AS received, i.last_payment_error AS last_error,
        i.metadata->>'order' AS order_number, i.metadata->>'scenario' AS scenario,
        c.id AS charge, c.provider_reference_id AS reference, c.state, c.failure_code AS code,
-       c.amount AS charge_amount, c.currency AS charge_currency, c.created_at AS confirmed_at
+       c.contradicted_at IS NOT NULL AS contradicted,
+       c.amount AS charge_amount, c.currency AS charge_currency, c.created_at AS confirmed_at,
+       (SELECT count(*)
+        FROM vpay.provider_requests AS r
+        WHERE r.charge_id = c.id AND r.class IS NULL) AS unanswered
 FROM vpay.payment_intents AS i
 LEFT JOIN vpay.charges AS c ON c.payment_intent_id = i.id
 ORDER BY i.created_at, i.id
@@ -47,7 +52,8 @@ ORDER BY id
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """An intent and its charge; what is the charge's is None when there is none."""
+    """An intent and its charge; what is the charge's is None when there is none. `unanswered`:
+    submissions whose answer nobody wrote down."""
 
     id: str
     merchant: str
@@ -62,9 +68,11 @@ class Payment:
     reference: str | None
     state: str | None
     code: str | None
+    contradicted: bool
     charge_amount: int | None
     charge_currency: str | None
     confirmed_at: datetime | None
+    unanswered: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +109,22 @@ Lines = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """`effects`: the rail's; `posts`: the receiver's, in the order of their answers."""
+    """`calls`, `answers`, `effects`: the rail's; `posts`: the receiver's, in the order of their
+    answers; `kills`: whom the demo killed, and inside which call."""
 
     payments: Sequence[Payment]
     events: Sequence[Event]
     deliveries: Sequence[Delivery]
     parked: Sequence[ParkedJob]
+    calls: Lines
+    answers: Lines
     effects: Lines
     posts: Lines
+    kills: Lines
 
 
-def read(database_url: str, rail: Path, receiver: Path) -> Books:
-    """The database in one snapshot, then the stubs' files."""
+def read(database_url: str, rail: Path, receiver: Path, kills: Path) -> Books:
+    """The database in one snapshot, then the files of the stubs and of who killed."""
     with psycopg.connect(database_url, application_name="sandbox auditor") as connection:
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
         connection.read_only = True
@@ -125,6 +137,9 @@ def read(database_url: str, rail: Path, receiver: Path) -> Books:
         events=events,
         deliveries=made,
         parked=parked,
+        calls=journal.read(rail, "request"),
+        answers=journal.read(rail, "answer"),
         effects=journal.read(rail, "effect"),
         posts=journal.read(receiver, "delivery"),
+        kills=journal.read(kills, "kill"),
     )

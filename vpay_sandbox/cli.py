@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from vpay_sandbox.demo import SABOTAGES, Wish, demo, up
+from vpay_sandbox.demo import PAYMENTS, SABOTAGES, Wish, demo, up
 
 # sysexits: the command was used wrongly.
 USAGE = 64
@@ -25,7 +25,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             del os.environ[name]
     if arguments.command == "up":
         return up()
-    return demo(Wish(arguments.payments, arguments.seed, arguments.keep, arguments.sabotage))
+    return demo(
+        Wish(
+            payments=arguments.payments,
+            seed=arguments.seed,
+            quick=arguments.quick,
+            keep=arguments.keep,
+            sabotage=arguments.sabotage,
+        )
+    )
 
 
 class _Parser(argparse.ArgumentParser):
@@ -58,10 +66,17 @@ def _parser() -> argparse.ArgumentParser:
         + "\n".join(f"  {name:14}{what}" for name, what in SABOTAGES.items()),
     )
     command.add_argument(
-        "--payments", type=_payments, default=40, metavar="N", help="how many (default: 40)"
+        "--payments",
+        type=_payments,
+        default=PAYMENTS,
+        metavar="N",
+        help=f"how many (default: {PAYMENTS}, each scenario at least once)",
     )
     command.add_argument(
         "--seed", type=int, default=1, metavar="N", help="decides their order and their amounts"
+    )
+    command.add_argument(
+        "--quick", action="store_true", help="without the payments that outlast the horizon"
     )
     command.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
     command.add_argument(

@@ -18,7 +18,8 @@ from rich.console import Console
 from vpay_sandbox import books, plan, scenarios, table
 from vpay_sandbox.auditor import audit
 from vpay_sandbox.folder import KeepFolder, run_folder
-from vpay_sandbox.plan import Order
+from vpay_sandbox.kills import Kills
+from vpay_sandbox.plan import Order, Orders
 from vpay_sandbox.process import SandboxError, tail
 from vpay_sandbox.program import HOME, Program, command
 from vpay_sandbox.report import Report
@@ -27,9 +28,11 @@ from vpay_sandbox.stopping import Stopped, stoppable
 from vpay_sandbox.system import System
 from vpay_sandbox.watch import Watch
 
-# From the first confirm. An undisturbed run takes about ten seconds; one that was sabotaged may
-# never come to rest, and is audited then.
-SETTLE_S = 45.0
+# Above the number of scenarios: each is met at least once.
+PAYMENTS = 60
+# From the first confirm. An undisturbed run takes half a minute; one that was sabotaged may never
+# come to rest, and is audited then.
+REST_S = 90.0
 # Without a terminal nobody sees colours, and 80 columns break the table.
 PLAIN_WIDTH = 110
 # Between two looks at what is left up.
@@ -57,8 +60,9 @@ REMOVE_EVENT = (
 class Wish:
     """What was asked for on the command line."""
 
-    payments: int = 40
+    payments: int = PAYMENTS
     seed: int = 1
+    quick: bool = False
     keep: bool = False
     sabotage: Sabotage | None = None
 
@@ -123,16 +127,18 @@ def _system(folder: Path, wish: Wish, console: Console) -> System:
 
 
 class _Demo:
-    """Payments, the wait, the audit."""
+    """Payments, the kills, the wait, the audit."""
 
     def __init__(self, wish: Wish) -> None:
         self.wish = wish
         self.script: Script = scenarios.load()
-        self.orders: Sequence[Order] = plan.orders(self.script, wish.payments, wish.seed)
+        self.orders: Orders = plan.orders(self.script, wish.payments, wish.seed, quick=wish.quick)
         self.began = time.monotonic()
 
     def run(self, system: System, console: Console) -> bool:
         """Whether the journals agree; the table and the last line are told."""
+        if self.orders.crash:
+            self._crash(system, console)
         self._pay(system, console)
         if self.wish.sabotage == "remove-event":
             _remove_an_event(system.database_url)
@@ -144,12 +150,39 @@ class _Demo:
         print(json.dumps(report.as_json()), flush=True)
         return report.agrees
 
-    def _pay(self, system: System, console: Console) -> None:
-        shop = start_shop(system, self.orders)
-        merchants = [order.merchant for order in self.orders]
-        wanted = sum(merchants.count(one.merchant) for one in system.endpoints)
+    def _crash(self, system: System, console: Console) -> None:
+        """Before the other payments: whatever else the victims had in hand would be asked
+        about twice, and the script counts questions."""
         console.print(
-            f"an application confirms {len(self.orders)} payments; each one's end is told to"
+            f"an application confirms {len(self.orders.crash)} payments, to be killed at it …"
+        )
+        kills = Kills(system, kill_journal(system))
+        # One at a time: the last order's submission is then all that it has in hand.
+        shop = start_shop(system, "orders-crash", self.orders.crash, threads=1)
+        try:
+            # The last one first: it can't wait, while a question is held whenever it is asked.
+            for order in reversed(self.orders.crash):
+                if self.script.by_name[order.scenario].expect.killed == "confirm":
+                    kills.application(shop, order)
+                    whom, inside = "the application", "the submission"
+                else:
+                    whom, inside = kills.worker(order), "a question"
+                console.print(f"  kill -9: {whom}, inside {inside} of order {order.number}")
+        finally:
+            shop.stop(patience_s=1.0)
+
+    def _pay(self, system: System, console: Console) -> None:
+        shop = start_shop(system, "orders", self.orders.rest)
+        met = [self.script.by_name[order.scenario] for order in self.orders]
+        # One event per end; what is left to a human has none.
+        told = [
+            order.merchant
+            for order, one in zip(self.orders, met, strict=True)
+            if one.expect.state != "unresolved"
+        ]
+        wanted = sum(told.count(one.merchant) for one in system.endpoints)
+        console.print(
+            f"an application confirms {len(self.orders.rest)} payments; each one's end is told to"
             " two endpoints …"
         )
 
@@ -158,27 +191,37 @@ class _Demo:
             return shop.exit_code is None
 
         try:
-            with Watch(console, len(self.orders), wanted) as watch:
-                rest = watch.until_quiet(system.database_url, producing, timeout_s=SETTLE_S)
+            with Watch(console, met, wanted) as watch:
+                rest = watch.until_quiet(system.database_url, producing, timeout_s=REST_S)
         finally:
             shop.stop(patience_s=1.0)
         if not rest:
-            console.print(f"not everything came to rest within {SETTLE_S:g} s; comparing anyway")
+            console.print(f"not everything came to rest within {REST_S:g} s; comparing anyway")
         if shop.exit_code != 0:
             console.print(f"the application had errors:\n{tail(shop.log)}", markup=False)
 
     def _audit(self, system: System) -> Report:
-        kept = books.read(system.database_url, system.rail_journal, system.receiver_journal)
+        kept = books.read(
+            system.database_url,
+            system.rail_journal,
+            system.receiver_journal,
+            kill_journal(system),
+        )
         endpoints = [(one.merchant, one.id) for one in system.endpoints]
         return audit(kept, self.script, endpoints, asked=len(self.orders))
 
 
-def start_shop(system: System, orders: Sequence[Order]) -> Program:
-    """The application, as a process of its own."""
-    path = system.folder / "orders.json"
+def kill_journal(system: System) -> Path:
+    return system.folder / "kills.jsonl"
+
+
+def start_shop(system: System, name: str, orders: Sequence[Order], *, threads: int = 8) -> Program:
+    """An application that takes `orders`, as a process of its own."""
+    path = system.folder / f"{name}.json"
     plan.write_orders(path, orders)
     words: list[str | Path] = [sys.executable, "-m", "vpay_sandbox.producer", "--orders", path]
-    return system.start("application", [*words, "--journal", system.folder / "application.jsonl"])
+    words += ["--journal", system.folder / "application.jsonl", "--threads", str(threads)]
+    return system.start("application", words)
 
 
 def _remove_an_event(database_url: str) -> None:

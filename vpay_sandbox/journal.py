@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,21 +19,24 @@ class Journal:
 
     def __init__(self, path: Path | None) -> None:
         self._file = None
+        self._lock = threading.Lock()
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a", encoding="utf-8")
 
     def write(self, kind: str, **fields: Any) -> None:
         """Flushed per line: a stub that is killed keeps all that it answered."""
-        if self._file is not None:
-            entry = {"t": now_ms(), "kind": kind, **fields}
-            self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
-            self._file.flush()
+        with self._lock:
+            if self._file is not None:
+                entry = {"t": now_ms(), "kind": kind, **fields}
+                self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+                self._file.flush()
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
 
 def read(path: Path, kind: str | None = None) -> list[dict[str, Any]]:

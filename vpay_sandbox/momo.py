@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from dataclasses import dataclass
 from typing import Any
 
+from vpay_sandbox.callback import Callback
 from vpay_sandbox.httpd import Answer, Reply, Request, json_reply
 from vpay_sandbox.journal import Journal
-from vpay_sandbox.rail_book import Book, Payment, Tokens, is_uuid4, object_in, quiet
+from vpay_sandbox.rail_book import Book, Payment, Tokens, due, is_uuid4, object_in, quiet
 from vpay_sandbox.rail_book import Sabotage as Sabotage  # noqa: PLC0414 re-exported
 from vpay_sandbox.scenarios import Quiet, Script
 
@@ -124,8 +124,8 @@ class MomoRail:
                 "payer": wish["payer"]["partyId"],
                 "external_id": wish.get("externalId"),
             }
-            self._book.record(Payment(reference, wish, scenario, tells))
-        await asyncio.sleep(step.slow_ms / 1000)
+            self._book.record(Payment(reference, wish, scenario, tells, _callback(request, wish)))
+        await due(step)
         if step.answer == 202:
             return Reply(202)
         return _unusual(step.answer, step.code)
@@ -135,7 +135,7 @@ class MomoRail:
         if payment is None:
             return refusal(404, "RESOURCE_NOT_FOUND", "Requested resource was not found.")
         step = self._book.question(payment)
-        await asyncio.sleep(step.slow_ms / 1000)
+        await due(step)
         if step.answer != 200:
             return _unusual(step.answer, step.code)
         body = dict(payment.wish)
@@ -147,6 +147,13 @@ class MomoRail:
         if step.status == "FAILED":
             body["reason"] = step.reason
         return json_reply(200, body)
+
+
+def _callback(request: Request, wish: dict[str, Any]) -> Callback | None:
+    """In the form of the documents, which name no reference but ours. Its word is a rumour."""
+    url = request.headers.get("x-callback-url")
+    kept = {key: wish.get(key) for key in ("externalId", "amount", "currency", "payer")}
+    return None if url is None else Callback("PUT", url, {**kept, "status": "SUCCESSFUL"})
 
 
 def _operation(request: Request) -> tuple[str, str | None]:
@@ -179,7 +186,7 @@ def _is_request_to_pay(wish: dict[str, Any]) -> bool:
 
 def _unusual(answer: int | Quiet, code: str) -> Answer:
     match answer:
-        case "none" | "hangup":
+        case "none" | "hangup" | "held":
             return quiet(answer)
         case 401:
             return json_reply(401, {"statusCode": 401, "message": "Unauthorized."})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import html
 import secrets
@@ -10,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
+from vpay_sandbox.callback import Callback
 from vpay_sandbox.httpd import Answer, Reply, Request, json_reply
 from vpay_sandbox.journal import Journal
-from vpay_sandbox.rail_book import Book, Payment, Tokens, is_uuid4, object_in, quiet
+from vpay_sandbox.rail_book import Book, Payment, Tokens, due, is_uuid4, object_in, quiet
 from vpay_sandbox.scenarios import Quiet, Script, StatusStep
 
 BASE = "/orange-money-webpay/dev"
@@ -118,7 +118,7 @@ class OrangeRail:
         reference = str(order)
         scenario = self._script.of_amount(amount)
         step = self._book.submission(reference, scenario)
-        pay_token = secrets.token_hex(16)
+        pay_token, notif_token = secrets.token_hex(16), secrets.token_hex(16)
         if step.recorded:
             tells = {
                 "amount": str(amount),
@@ -127,10 +127,14 @@ class OrangeRail:
                 "external_id": reference,
             }
             kept = {key: value for key, value in wish.items() if key != "merchant_key"}
-            payment = Payment(reference, {**kept, "pay_token": pay_token}, scenario, tells)
+            # In the form of the documents: of what is ours it names only the token.
+            told = {"status": "SUCCESS", "notif_token": notif_token, "txnid": "MP0"}
+            callback = Callback("POST", wish["notif_url"], told)
+            kept["pay_token"] = pay_token
+            payment = Payment(reference, kept, scenario, tells, callback)
             self._pages[pay_token] = payment
             self._book.record(payment)
-        await asyncio.sleep(step.slow_ms / 1000)
+        await due(step)
         if step.answer != 201:
             return _unusual(step.answer)
         here = f"http://{request.headers.get('host', '127.0.0.1')}"
@@ -141,7 +145,7 @@ class OrangeRail:
                 "message": "OK",
                 "pay_token": pay_token,
                 "payment_url": f"{here}{PAGE_PATH}{pay_token}",
-                "notif_token": secrets.token_hex(16),
+                "notif_token": notif_token,
             },
         )
 
@@ -151,7 +155,7 @@ class OrangeRail:
         if payment is None or named != (payment.wish["amount"], payment.wish["pay_token"]):
             return refusal(404, "Transaction not found")
         step = self._book.question(payment)
-        await asyncio.sleep(step.slow_ms / 1000)
+        await due(step)
         if step.answer != 200:
             return _unusual(step.answer)
         body = {"status": step.status, "order_id": payment.reference}
@@ -204,7 +208,7 @@ class OrangeRail:
 
 def _unusual(answer: int | Quiet) -> Answer:
     match answer:
-        case "none" | "hangup":
+        case "none" | "hangup" | "held":
             return quiet(answer)
         case status:
             return refusal(status, "An error occurred")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import random
 import secrets
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,20 +20,40 @@ MERCHANTS = ("bakery", "bookshop")
 # Of each merchant; the second one answers 500 to its first two posts of every event.
 STEADY, SHAKY = "steady", "shaky"
 SHAKY_FAILS = 2
-# The rail's own sandbox takes nothing else.
-CURRENCY = "EUR"
+PUSH, REDIRECT = "mtn_momo", "orange_money"
+# The push rail's own sandbox takes nothing but EUR; of XAF, one unit is one minor unit.
+CURRENCIES = {PUSH: "EUR", REDIRECT: "XAF"}
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One payment that the application makes. `amount` is in minor units."""
+    """One payment that the application makes. `amount` is in minor units, `payer` a push rail's;
+    `opens`: whether the payer opens a redirect rail's page."""
 
     number: int
     merchant: str
     amount: int
     currency: str
-    payer: str
+    rail: str
+    payer: str | None
     scenario: str
+    opens: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """In the order they are made. `crash`: an application takes those and is killed inside the
+    last one; another application takes the `rest`."""
+
+    crash: Sequence[Order]
+    rest: Sequence[Order]
+
+    def __len__(self) -> int:
+        return len(self.crash) + len(self.rest)
+
+    def __iter__(self) -> Iterator[Order]:
+        yield from self.crash
+        yield from self.rest
 
 
 def endpoints() -> list[Endpoint]:
@@ -48,27 +69,44 @@ def _secret() -> str:
     return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
-def orders(script: Script, count: int, seed: int) -> list[Order]:
-    """`count` orders: the demo's scenarios in turn, in an order and for amounts that `seed`
-    decides."""
+def orders(script: Script, count: int, seed: int, *, quick: bool = False) -> Orders:
+    """`count` orders: the first scenarios of the script, or all of them and then the first ones
+    again. `seed` decides their order and what they are worth; `quick` leaves out those that
+    outlast the horizon."""
     chance = random.Random(seed)  # noqa: S311 no secret
-    scenarios: Sequence[Scenario] = script.demo()
-    turns = [scenarios[number % len(scenarios)] for number in range(count)]
+    known = [one for one in script.all() if not (quick and one.past_horizon)]
+    # Once each is enough to see: every one costs a worker, or an application.
+    again = itertools.cycle(one for one in known if not one.expect.killed)
+    turns = list(itertools.islice(itertools.chain(known, again), count))
     chance.shuffle(turns)
-    return [
-        Order(
-            number=number,
-            merchant=MERCHANTS[number % len(MERCHANTS)],
-            amount=chance.randint(100, 50_000),
-            currency=CURRENCY,
-            payer=scenario.payer,
-            scenario=scenario.name,
-        )
-        for number, scenario in enumerate(turns, 1)
-    ]
+    # A confirm ends its application, so it comes last. What outlasts the horizon begins before
+    # the others, or everybody waits for the one that began last.
+    killed = sorted((one for one in turns if one.expect.killed), key=_is_confirm)
+    late = [one for one in turns if one.past_horizon]
+    others = [one for one in turns if not (one.expect.killed or one.past_horizon)]
+    made = [_order(*one, chance) for one in enumerate([*killed, *late, *others], 1)]
+    return Orders(made[: len(killed)], made[len(killed) :])
 
 
-def write_orders(path: Path, orders: Sequence[Order]) -> None:
+def _is_confirm(scenario: Scenario) -> bool:
+    return scenario.expect.killed == "confirm"
+
+
+def _order(number: int, scenario: Scenario, chance: random.Random) -> Order:
+    rail = PUSH if scenario.payer else REDIRECT
+    return Order(
+        number=number,
+        merchant=MERCHANTS[number % len(MERCHANTS)],
+        amount=scenario.amount or chance.randint(100, 50_000),
+        currency=CURRENCIES[rail],
+        rail=rail,
+        payer=scenario.payer or None,
+        scenario=scenario.name,
+        opens=scenario.opens,
+    )
+
+
+def write_orders(path: Path, orders: Iterable[Order]) -> None:
     path.write_text(json.dumps([asdict(order) for order in orders], indent=1), encoding="utf-8")
 
 

@@ -3,31 +3,36 @@
 python -m vpay_sandbox.producer --orders orders.json --journal application.jsonl
 
 It uses what any application uses: the settings, a database, a rail, create_intent and confirm.
+Payers who are sent to a page, and open it, are played here too.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from vpay_sandbox.journal import Journal
 from vpay_sandbox.plan import Order, read_orders
 from vpay_tasks import config, payments, wiring
 from vpay_tasks.errors import VpayError
 
-RAIL = "mtn_momo"
+RETURN_URL = "https://shop.example/back"
+# For a page of the stub rail's. Longer: an order's thread is taken up by a payer.
+PAGE_S = 5.0
 
 
 class Shop:
     """Makes an intent and confirms it, per order."""
 
     def __init__(self, settings: config.Settings) -> None:
-        self._rail = wiring.rails(settings)[RAIL]
+        self._rails = wiring.rails(settings)
         self._db = wiring.database(settings, application="sandbox application")
 
     def take(self, order: Order) -> tuple[str, str]:
@@ -37,11 +42,33 @@ class Shop:
             intent = payments.create_intent(
                 tx, order.merchant, order.amount, order.currency, metadata=metadata
             )
-        answer = payments.confirm(self._db, intent.id, rail=self._rail, payer=order.payer)
+        answer = payments.confirm(
+            self._db,
+            intent.id,
+            rail=self._rails[order.rail],
+            payer=order.payer,
+            return_url=None if order.payer else RETURN_URL,
+        )
+        match answer:
+            case payments.Confirmed(_, payments.Redirect(url)) if order.opens:
+                open_page(url)
         return intent.id, type(answer).__name__
 
     def close(self) -> None:
         self._db.close()
+
+
+def open_page(url: str) -> None:
+    """As a payer's browser does; what the page says is the payer's business."""
+    where = urlsplit(url)
+    browser = http.client.HTTPConnection(where.hostname or "", where.port, timeout=PAGE_S)
+    try:
+        browser.request("GET", where.path)
+        browser.getresponse().read()
+    except (OSError, http.client.HTTPException) as error:
+        print(f"a payer could not open a page: {type(error).__name__}", file=sys.stderr)
+    finally:
+        browser.close()
 
 
 def serve(

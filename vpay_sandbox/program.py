@@ -36,6 +36,7 @@ class Program:
         self, name: str, argv: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]
     ) -> None:
         self.name = name
+        self.argv = argv
         self.log = folder / f"{name}.log"
         self._process: subprocess.Popen[bytes] = spawn(
             [sys.executable, "-I", "-S", KEEPER, *argv],
@@ -68,6 +69,11 @@ class Program:
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGUSR1)
             self._process.wait(KILL_S)
+
+    def kill(self) -> None:
+        """kill -9 for the whole group; returns once it is gone."""
+        self._process.send_signal(signal.SIGUSR1)
+        self.wait(timeout_s=KILL_S)
 
     def died(self) -> SandboxError:
         """What to tell about a program that ended by itself."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from vpay_sandbox.callback import Callback, Callbacks
 from vpay_sandbox.httpd import Answer, Hangup, Request, Silence
 from vpay_sandbox.journal import Journal
 from vpay_sandbox.scenarios import (
+    PAID,
     Quiet,
     Scenario,
     StatusStep,
     SubmitStep,
+    coming_step,
     status_step,
     submit_step,
 )
@@ -30,9 +34,11 @@ class Payment:
     wish: dict[str, Any]
     scenario: Scenario
     tells: dict[str, Any]
+    callback: Callback | None = None
     since: float = field(default_factory=time.monotonic)
     questions: int = 0
     moved: bool = False
+    called: bool = False
     decided: StatusStep | None = None
 
     @property
@@ -67,9 +73,10 @@ class Tokens:
 class Book:
     """Payments by reference. Every effect is journalled before the answer that tells of it."""
 
-    def __init__(self, journal: Journal, sabotage: Sabotage | None) -> None:
+    def __init__(self, journal: Journal, callbacks: Callbacks, sabotage: Sabotage | None) -> None:
         self.payments: dict[str, Payment] = {}
         self._journal = journal
+        self._callbacks = callbacks
         self._sabotage = sabotage
         self._submissions: dict[str, int] = {}
 
@@ -83,19 +90,34 @@ class Book:
         """From now on the rail has it, and its payer is asked."""
         self.payments[payment.reference] = payment
         self._effect("prompt", payment)
+        self._foresee(payment)
 
     def question(self, payment: Payment) -> StatusStep:
         """The step for one more question about `payment`; money moves if it says so."""
         step = self._step(payment)
-        paid = step.status in ("SUCCESSFUL", "SUCCESS")
+        paid = step.status in PAID
         if step.answer == 200 and paid and not payment.moved:
             self._move(payment, step)
+        self._foresee(payment)
         return step
 
     def decide(self, reference: str, step: StatusStep) -> None:
-        """From now on this payment is answered so, whatever its scenario says; KeyError when the
-        rail does not have it."""
-        self.payments[reference].decided = step
+        """From now on this payment is answered so, whatever its scenario says, and the rail
+        calls back if that is an end; KeyError when the rail does not have it."""
+        payment = self.payments[reference]
+        payment.decided = step
+        if payment.callback is not None and step.status not in ("PENDING", "INITIATED"):
+            self._callbacks.send(reference, payment.callback)
+
+    def _foresee(self, payment: Payment) -> None:
+        """The rail calls back once, when the payment comes to a step that says so."""
+        if payment.called or payment.callback is None:
+            return
+        age_s = time.monotonic() - payment.since
+        step, in_s = coming_step(payment.scenario, payment.questions, age_s)
+        if step.calls_back:
+            payment.called = True
+            self._callbacks.send(payment.reference, payment.callback, in_s=in_s)
 
     def _step(self, payment: Payment) -> StatusStep:
         if payment.decided is not None:
@@ -139,6 +161,14 @@ def is_uuid4(text: object) -> bool:
         return isinstance(text, str) and uuid.UUID(text).version == 4 and len(text) == 36
     except ValueError:
         return False
+
+
+async def due(step: SubmitStep | StatusStep) -> None:
+    """Until the step's answer is due. Held, it never is: only the client's going away ends it,
+    and the journal says then that it got none."""
+    await asyncio.sleep(step.slow_ms / 1000)
+    if step.answer == "held":
+        await asyncio.get_running_loop().create_future()
 
 
 def quiet(answer: Quiet) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,17 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.about}: {self.wrong}" + (f"\n    look at: {self.look}" if self.look else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A process that the demo killed inside a call about one payment, and what became of that."""
+
+    what: Literal["worker", "confirm"]
+    program: str
+    order: str
+    state: str
+    moved: int
 
 
 @dataclass(slots=True)
@@ -41,6 +52,7 @@ class Row:
 class Report:
     """`post_ms`: event written → first post arrived; `accepted_ms`: → first 2xx, ladder and all.
     One entry per (event, endpoint); `settle_ms` one per payment, charge written → event written.
+    `exposure`: calls to the rail beyond the first one of each reference.
     """
 
     payments: int
@@ -49,6 +61,8 @@ class Report:
     delivered: int
     signatures_ok: int
     lost: int
+    exposure: int
+    kills: list[Kill]
     findings: list[Finding]
     rows: list[Row]
     settle_ms: list[float]
@@ -67,6 +81,11 @@ class Report:
             "delivered": self.delivered,
             "signatures_ok": self.signatures_ok,
             "lost": self.lost,
+            "killed": {
+                "workers": sum(kill.what == "worker" for kill in self.kills),
+                "confirms": sum(kill.what == "confirm" for kill in self.kills),
+            },
+            "exposure": self.exposure,
             "settle_to_delivery_ms": {
                 "p50": rounded(percentile(self.post_ms, 50)),
                 "p99": rounded(percentile(self.post_ms, 99)),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,9 +17,12 @@ BUILT_IN = Path(__file__).with_name("scenarios.toml")
 PushWord = Literal["PENDING", "SUCCESSFUL", "FAILED"]
 RedirectWord = Literal["INITIATED", "PENDING", "SUCCESS", "EXPIRED", "FAILED"]
 Word = PushWord | RedirectWord
-# none: the answer never comes, the connection stays open; hangup: it is closed without one.
-Quiet = Literal["none", "hangup"]
+# none: the answer never comes, the connection stays open; hangup: it is closed without one;
+# held: as none, and in the journal the call is open until whoever made it is gone.
+Quiet = Literal["none", "hangup", "held"]
 EndState = Literal["succeeded", "failed", "unresolved"]
+Killed = Literal["", "worker", "confirm"]
+PAID = ("SUCCESSFUL", "SUCCESS")
 
 
 class ScenarioError(ValueError):
@@ -40,7 +44,8 @@ class SubmitStep:
 class StatusStep:
     """One answer to a status question: a word of the rail, or an HTTP status without one.
 
-    `amount` replaces the amount in the answer. The step lasts `times` questions, or, when
+    `amount` replaces the amount in the answer; `calls_back`: the rail calls back when the next
+    question would meet the step. It lasts `times` questions, or, when
     `for_s` is set, until that many seconds have passed since the rail got the payment.
     """
 
@@ -52,17 +57,19 @@ class StatusStep:
     slow_ms: int = 0
     times: int = 1
     for_s: float = 0.0
+    calls_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Expect:
     """How the charge must end. `contradicted`: the rail has said both; `answered_late`: only
-    after the horizon."""
+    after the horizon; `killed`: a process of ours was killed inside its call."""
 
     state: EndState
     code: str = ""
     contradicted: bool = False
     answered_late: bool = False
+    killed: Killed = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +82,26 @@ class Scenario:
     expect: Expect
     amount: int = 0
     about: str = ""
-    demo: bool = False
+    opens: bool = False
     submit: tuple[SubmitStep, ...] = (SubmitStep(),)
     status: tuple[StatusStep, ...] = (StatusStep(status="SUCCESSFUL"),)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the rail has the payment in the end."""
+        return any(step.recorded for step in self.submit)
+
+    @property
+    def moves_anyway(self) -> bool:
+        """Whether the rail says in the end that it is paid, which is no success for us."""
+        last = self.status[-1]
+        paid = last.answer == 200 and last.status in PAID
+        return self.recorded and paid and self.expect.state != "succeeded"
+
+    @property
+    def past_horizon(self) -> bool:
+        """Whether its end comes only once the horizon has passed."""
+        return self.expect.state == "unresolved" or self.expect.answered_late
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +122,8 @@ class Script:
         """The scenario of an amount; with an unknown one the payer decides, on the page."""
         return self.by_amount.get(amount, BY_HAND)
 
-    def demo(self) -> tuple[Scenario, ...]:
-        return tuple(scenario for scenario in self.push if scenario.demo)
+    def all(self) -> tuple[Scenario, ...]:
+        return (*self.push, *self.redirect)
 
 
 UNSCRIPTED = Scenario("unscripted", "", Expect("succeeded"))
@@ -145,13 +169,13 @@ def _scenario(entry: dict[str, Any], key: Literal["payer", "amount"], accepted: 
             amount=int(entry[key]) if key == "amount" else 0,
             expect=expect,
             about=str(entry.get("about", "")),
-            demo=bool(entry.get("demo", False)),
+            opens=bool(entry.get("opens", False)),
             submit=submit,
             status=status,
         )
     except (KeyError, TypeError) as error:
         raise ScenarioError(f"scenario {name}: {error}") from None
-    unknown = entry.keys() - {"name", key, "expect", "about", "demo", "submit", "status"}
+    unknown = entry.keys() - {"name", key, "expect", "about", "opens", "submit", "status"}
     if unknown:
         raise ScenarioError(f"scenario {name}: unknown keys {sorted(unknown)}")
     return scenario
@@ -169,6 +193,8 @@ def _check(scenario: Scenario, words: tuple[str, ...]) -> None:
             raise ScenarioError(f"scenario {scenario.name}: unknown answer {one.answer}")
         if one.times < 1:
             raise ScenarioError(f"scenario {scenario.name}: a step takes place at least once")
+    if scenario.expect.killed not in get_args(Killed):
+        raise ScenarioError(f"scenario {scenario.name}: unknown victim {scenario.expect.killed}")
     if scenario.expect.state not in get_args(EndState):
         raise ScenarioError(f"scenario {scenario.name}: unknown end {scenario.expect.state}")
 
@@ -185,6 +211,13 @@ def status_step(scenario: Scenario, nth: int, age_s: float) -> StatusStep:
         return steps[0]
     counted = [step for step in scenario.status if step.for_s <= 0]
     return cast(StatusStep, _nth(counted or scenario.status, nth))
+
+
+def coming_step(scenario: Scenario, nth: int, age_s: float) -> tuple[StatusStep, float]:
+    """The step that follows the timed ones for the nth question, and in how many seconds that
+    is, at an age in seconds."""
+    wait_s = max([0.0, *(step.for_s - age_s for step in scenario.status if step.for_s > 0)])
+    return status_step(scenario, nth, math.inf), wait_s
 
 
 def _nth(steps: Any, nth: int) -> SubmitStep | StatusStep:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from vpay_sandbox import orange, scenarios
+from vpay_sandbox.callback import Callbacks
 from vpay_sandbox.httpd import Answer, Request
 from vpay_sandbox.journal import Journal
 from vpay_sandbox.momo import Credentials, MomoRail
@@ -36,7 +37,8 @@ class Rails:
         sabotage: Sabotage | None = None,
     ) -> None:
         self._journal = journal
-        self._books = [Book(journal, sabotage), Book(journal, sabotage)]
+        self._callbacks = Callbacks(journal)
+        self._books = [Book(journal, self._callbacks, sabotage) for _ in range(2)]
         self.tokens = Tokens(token_ttl_s)
         accepted = credentials or Credentials()
         self.momo = MomoRail(journal, script, self._books[0], accepted, self.tokens)
@@ -74,6 +76,7 @@ class Rails:
         holders[0].decide(reference, step)
 
     def close(self) -> None:
+        self._callbacks.close()
         self._journal.close()
 
 

@@ -1,8 +1,9 @@
-"""All of it as real processes: servers, stubs, dispatcher, two worker groups."""
+"""All of it as real processes: servers, stubs, dispatcher, web app, two worker groups."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +14,12 @@ from typing import Literal, Self
 
 import psycopg
 
-from vpay_sandbox import momo, plan
+from vpay_sandbox import momo, orange, plan
+from vpay_sandbox.control import Control
 from vpay_sandbox.merchant import Endpoint
 from vpay_sandbox.postgres import Postgres
 from vpay_sandbox.process import SandboxError, free_port, tail, wait_until
-from vpay_sandbox.program import PATIENCE_S, Program, command
+from vpay_sandbox.program import KILL_S, PATIENCE_S, Program, command
 from vpay_sandbox.stub import StubProcess
 from vpay_sandbox.valkey import Valkey
 
@@ -48,7 +50,7 @@ class System:
         self.settings = folder / "vpay.toml"
         self.rail_journal = folder / "rail.jsonl"
         self.receiver_journal = folder / "receiver.jsonl"
-        self.metrics_port = free_port()
+        self.metrics_port, self.web_port = free_port(), free_port()
         self.postgres = Postgres(folder / "postgres")
         self.valkey = Valkey(folder / "valkey")
         self._sabotage = (rail_sabotage, receiver_sabotage)
@@ -84,6 +86,25 @@ class System:
         """A command that runs beside the rest and ends with it."""
         return Program(name, argv, folder=self.folder, env=self.env())
 
+    @property
+    def rail(self) -> Control:
+        return self._stubs["rail"].control
+
+    def kill_workers(self, pid: int) -> str:
+        """kill -9 for the group of workers that the process `pid` is of; a fresh one takes its
+        place, as under any supervisor. Returns the group's name."""
+        os.killpg(os.getpgid(pid), signal.SIGKILL)
+        wait_until(lambda: self._killed() is not None, f"the end of {pid}", timeout_s=KILL_S)
+        number, gone = self._killed() or (0, self._programs[0])
+        self._programs[number] = self.start(gone.name, gone.argv)
+        return gone.name
+
+    def _killed(self) -> tuple[int, Program] | None:
+        for number, program in enumerate(self._programs):
+            if program.exit_code == 128 + signal.SIGKILL:
+                return number, program
+        return None
+
     def check(self) -> None:
         """SandboxError, naming it, when a part has ended by itself."""
         for program in self._programs:
@@ -108,9 +129,9 @@ class System:
         self._write_settings()
         self._say("creating the tables")
         self._migrate()
-        self._say("starting the dispatcher and two groups of workers")
+        self._say("starting the dispatcher, the web app and two groups of workers")
         self._start_programs()
-        wait_until(self._ready, "the dispatcher and the workers", timeout_s=START_S, every_s=0.05)
+        wait_until(self._ready, "dispatcher, web app and workers", timeout_s=START_S, every_s=0.05)
 
     def _start_stubs(self) -> None:
         config = self.folder / "endpoints.json"
@@ -130,7 +151,8 @@ class System:
         self._open.callback(stub.stop)
 
     def _write_settings(self) -> None:
-        keys = momo.Credentials()
+        keys, others = momo.Credentials(), orange.OrangeCredentials()
+        rail_url = self._stubs["rail"].url
         plan.write_settings(
             self.settings,
             self.endpoints,
@@ -138,10 +160,15 @@ class System:
             database_url=self.database_url,
             broker_url=self.valkey.url(),
             metrics_port=self.metrics_port,
-            rail_url=self._stubs["rail"].url,
+            web_url=f"http://127.0.0.1:{self.web_port}",
+            rail_url=rail_url,
             api_user=keys.api_user,
             api_key=keys.api_key,
             subscription_key=keys.subscription_key,
+            redirect_url=f"{rail_url}{orange.BASE}",
+            client_id=others.client_id,
+            client_secret=others.client_secret,
+            merchant_key=others.merchant_key,
         )
 
     def _migrate(self) -> None:
@@ -155,6 +182,8 @@ class System:
     def _start_programs(self) -> None:
         self._open.callback(self._stop_programs)
         self._programs.append(self.start("dispatcher", command("vpay-dispatch", "dispatch")))
+        web = [sys.executable, "-m", "uvicorn", "vpay_tasks.web:app", "--host", "127.0.0.1"]
+        self._programs.append(self.start("web", [*web, "--port", str(self.web_port)]))
         workers = [sys.executable, "-m", "dramatiq", "vpay_tasks.actors"]
         workers += ["--processes", "1", "--threads", str(THREADS)]
         for number in range(1, GROUPS + 1):
@@ -171,7 +200,8 @@ class System:
         self.check()
         with psycopg.connect(self.database_url) as connection:
             row = connection.execute(WORKERS).fetchone()
-        return row is not None and row[0] >= GROUPS and _listens(self.metrics_port)
+        there = row is not None and row[0] >= GROUPS
+        return there and all(map(_listens, (self.metrics_port, self.web_port)))
 
 
 def _listens(port: int) -> bool:

@@ -22,12 +22,19 @@ def show(console: Console, report: Report, folder: Path) -> None:
     """Outcomes, times, and what is wrong. `folder` has the logs and journals."""
     console.print(_outcomes(report, narrow=console.width < NARROW))
     console.print()
+    if report.kills:
+        console.print(_kills(report))
+        console.print()
     console.print(_times(report))
     console.print()
     if report.agrees:
         console.print(
             "[green]The database, the rail and the receiver agree.[/green]"
             f" {report.signatures_ok} deliveries verified with the stripe package."
+        )
+        console.print(
+            f"Calls to the rail beyond the first of a payment: {report.exposure}."
+            " Money moved twice: never."
         )
         return
     number = len(report.findings)
@@ -41,25 +48,45 @@ def show(console: Console, report: Report, folder: Path) -> None:
 
 
 def _outcomes(report: Report, *, narrow: bool) -> Table:
-    table = _table("payments that met", ("count", "right"), ("expected", "left"), ("got", "left"))
+    table = _table("payments that met", ("count", "right"))
     if not narrow:
-        table.add_column("settled in (p50)", justify="right")
+        table.add_column("expected", no_wrap=True)
+    table.add_column("got")
+    if not narrow:
+        table.add_column("settled in", justify="right")
     table.add_column("verified", justify="right")
-    for row in sorted(report.rows, key=lambda row: row.scenario):
-        expected = row.expected.removeprefix("failed ") if narrow else row.expected
-        cells = [row.scenario.removeprefix("failed_"), str(row.count), expected, _got(row)]
-        if not narrow:
-            cells.append(_seconds(percentile(row.settle_ms, 50)))
+    for row in report.rows:
+        cells = [row.scenario, str(row.count)]
+        if narrow:
+            cells.append(_got(row, row.expected))
+        else:
+            expected = row.expected.removeprefix("failed ")
+            cells += [expected, _got(row, "same"), _seconds(percentile(row.settle_ms, 50))]
         # What the receiver verified, of the deliveries that these payments make.
         table.add_row(*cells, f"{row.verified}/{row.wanted}")
     return table
 
 
-def _got(row: Row) -> str:
+def _got(row: Row, same: str) -> str:
     if set(row.got) == {row.expected}:
-        return "same"
+        return escape(same)
     words = (f"{count} {outcome}" for outcome, count in sorted(row.got.items()))
     return "[red]" + escape(", ".join(words)) + "[/red]"
+
+
+def _kills(report: Report) -> Table:
+    table = _table(
+        "killed with kill -9",
+        ("inside", "left"),
+        ("of order", "right"),
+        ("which then", "left"),
+        ("money moved", "left"),
+    )
+    for kill in report.kills:
+        inside = "its submission" if kill.what == "confirm" else "a question about it"
+        moved = "once" if kill.moved == 1 else f"[red]{kill.moved} times[/red]"
+        table.add_row(kill.program, inside, kill.order, kill.state, moved)
+    return table
 
 
 def _table(what: str, *columns: tuple[str, Literal["left", "right"]]) -> Table:

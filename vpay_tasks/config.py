@@ -198,6 +198,9 @@ class WindowsTable(Table):
     """For everything a confirm does, rail call included; must stay below `recovery`."""
     recovery: Seconds = 60
     """A `submitting` charge younger than this still belongs to its confirm."""
+    not_found: Seconds = 60
+    """How long a rail denies a submit before it is submitted again. Lower: a lagging replica of
+    the rail's has its way; higher: a payer whose submit was lost waits longer."""
     horizon: Seconds = 86_400
     unknown_kind: Seconds = 600
     callback_floor: Seconds = 10

@@ -35,6 +35,7 @@ from tests.webhooks.world import HandRun
 from vpay_sandbox.httpd import Answer, Hangup, Reply
 from vpay_sandbox.stub_rail import StubRail
 from vpay_tasks import telemetry
+from vpay_tasks.config import WindowsTable
 from vpay_tasks.core.charge import AttemptClass, Charge, FailureCode, IntentStatus, State
 from vpay_tasks.handlers.resubmit_charge import resubmit_charge
 from vpay_tasks.payments import poll, resubmit
@@ -88,6 +89,17 @@ def test_three_not_founds_and_a_minute_are_what_it_takes_to_send_it_again(
     polls.run(charge)
     assert resubmitting(database) == [{"charge_id": charge.id, "seen": 1}]
     assert len(stub.requests(STATUS)) == asked
+
+
+@pytest.mark.parametrize(("window", "sent"), [(90, 0), (60, 1)])
+def test_the_settings_say_how_long_the_rail_must_have_denied_it(
+    database: Database, stub: StubRail, polls: Polls, window: float, sent: int
+) -> None:
+    charge = denied(database)
+    stub.script(STATUS, NOT_FOUND)
+    polls.context.__dict__["windows"] = WindowsTable(not_found=window, recovery=50)
+    polls.run(charge)
+    assert len(resubmitting(database)) == sent
 
 
 @pytest.mark.parametrize(

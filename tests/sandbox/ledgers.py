@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from vpay_sandbox.auditor import audit
 from vpay_sandbox.books import Books, Delivery, Event, Payment
+from vpay_sandbox.report import Report
+from vpay_sandbox.scenarios import Script
 
 ENDPOINTS = [("bakery", "steady"), ("bakery", "shaky")]
 BEGAN = datetime(2030, 1, 31, 12, tzinfo=UTC)
@@ -30,9 +33,11 @@ PAID = Payment(
     reference="ref-paid",
     state="succeeded",
     code=None,
+    contradicted=False,
     charge_amount=1050,
     charge_currency="EUR",
     confirmed_at=BEGAN,
+    unanswered=0,
 )
 BROKE = replace(
     PAID,
@@ -108,6 +113,21 @@ def effect(what: str, payment: Payment, **changes: Any) -> Mapping[str, Any]:
     return {**line, **changes}
 
 
+def call(op: str, payment: Payment, n: int, t: int = 0) -> Mapping[str, Any]:
+    """A line of the rail's journal: a request, at `t` in milliseconds."""
+    return {"t": t, "n": n, "op": op, "reference": payment.reference, "payer": "46733123601"}
+
+
+def answer(n: int, status: int | None, t: int = 0) -> Mapping[str, Any]:
+    """A line of the rail's journal: what request `n` was answered."""
+    return {"t": t, "n": n, "status": status}
+
+
+def kill(what: str, payment: Payment, n: int, t: int = 0) -> Mapping[str, Any]:
+    """A line of the demo's journal."""
+    return {"t": t, "what": what, "n": n, "reference": payment.reference, "program": "somebody"}
+
+
 def delivered(event: Event, endpoint: str, state: str = "delivered") -> Delivery:
     return Delivery(event.id, event.merchant, endpoint, state, 1, 200)
 
@@ -120,6 +140,21 @@ def agreeing() -> Books:
         events=both,
         deliveries=[delivered(event, name) for event in both for name in names],
         parked=[],
+        calls=[call("submit", PAID, 1), call("submit", BROKE, 2)],
+        answers=[answer(1, 202), answer(2, 202)],
         effects=[effect("prompt", PAID), effect("moved", PAID), effect("prompt", BROKE)],
         posts=[post(event, name) for event in both for name in names],
+        kills=[],
     )
+
+
+def report_of(script: Script, books: Books, *, asked: int = 2) -> Report:
+    return audit(books, script, ENDPOINTS, asked=asked)
+
+
+Change = Callable[[Books], Books]
+
+
+def paid(**changes: Any) -> Change:
+    """Another paid payment."""
+    return lambda books: replace(books, payments=[replace(PAID, **changes), BROKE])

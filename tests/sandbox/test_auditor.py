@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from vpay_sandbox.auditor import audit
 from vpay_sandbox.books import Books, ParkedJob
-from vpay_sandbox.report import Report, percentile
+from vpay_sandbox.report import percentile
 from vpay_sandbox.scenarios import Script
 
 from .ledgers import (
@@ -20,18 +19,15 @@ from .ledgers import (
     ENDPOINTS,
     PAID,
     PAID_EVENT,
+    Change,
     agreeing,
     delivered,
     effect,
     event_of,
+    paid,
     post,
+    report_of,
 )
-
-Change = Callable[[Books], Books]
-
-
-def report_of(script: Script, books: Books, *, asked: int = 2) -> Report:
-    return audit(books, script, ENDPOINTS, asked=asked)
 
 
 def test_journals_that_agree_have_no_finding(script: Script) -> None:
@@ -45,6 +41,8 @@ def test_journals_that_agree_have_no_finding(script: Script) -> None:
         "delivered": 4,
         "signatures_ok": 4,
         "lost": 0,
+        "killed": {"workers": 0, "confirms": 0},
+        "exposure": 0,
         "settle_to_delivery_ms": {"p50": 40.0, "p99": 40.0},
     }
     assert report.settle_ms == [800.0, 800.0]
@@ -52,10 +50,6 @@ def test_journals_that_agree_have_no_finding(script: Script) -> None:
         "approved_first_poll": (1, 2, 2),
         "failed_not_enough_funds": (1, 2, 2),
     }
-
-
-def paid(**changes: Any) -> Change:
-    return lambda books: replace(books, payments=[replace(PAID, **changes), BROKE])
 
 
 def paid_event(**changes: Any) -> Change:
@@ -93,6 +87,7 @@ def without(field: str, keep: Callable[[Any], bool]) -> Change:
 ASKED_PAID, ASKED_BROKE = effect("prompt", PAID), effect("prompt", BROKE)
 MOVED = effect("moved", PAID)
 TWICE = replace(PAID_EVENT, id="evt_again")
+
 
 DISAGREEMENTS: dict[str, tuple[Change, int, str]] = {
     # what is changed → how many are lost, and words of a finding
@@ -276,6 +271,14 @@ def test_payments_that_no_journal_has_are_lost(script: Script) -> None:
     report = report_of(script, agreeing(), asked=5)
     assert report.lost == 3
     assert [finding.about for finding in report.findings] == ["3 of 5 payments"]
+
+
+def test_scenarios_are_told_in_the_scripts_order(script: Script) -> None:
+    books = agreeing()
+    report = report_of(script, replace(books, payments=[*reversed(books.payments)]))
+    assert [row.scenario for row in report.rows] == [
+        "approved_first_poll", "failed_not_enough_funds",
+    ]  # fmt: skip
 
 
 def test_a_payment_is_not_as_scripted_when_the_rail_says_otherwise(script: Script) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from vpay_sandbox import plan
 from vpay_sandbox.scenarios import ScenarioError, Script, load, status_step, submit_step
 
 # The rail's failure reasons, and what the charge must say.
@@ -27,22 +29,14 @@ REASONS = {
 }
 
 
-def test_the_demo_meets_every_failure_reason(script: Script) -> None:
+def test_every_failure_reason_is_scripted(script: Script) -> None:
     played = {
         step.reason: scenario.expect.code
-        for scenario in script.demo()
+        for scenario in script.push
         for step in scenario.status
         if step.status == "FAILED" and isinstance(step.reason, str)
     }
     assert played == REASONS
-
-
-def test_the_demo_also_has_approvals_and_slow_answers_and_no_faults(script: Script) -> None:
-    demo = script.demo()
-    names = {scenario.name for scenario in demo}
-    assert {"approved_first_poll", "approved_third_poll", "slow_answers"} <= names
-    assert all(step.answer == 202 for scenario in demo for step in scenario.submit)
-    assert all(step.answer == 200 for scenario in demo for step in scenario.status)
 
 
 def test_every_fault_of_the_contract_is_scripted(script: Script) -> None:
@@ -64,6 +58,8 @@ def test_every_fault_of_the_contract_is_scripted(script: Script) -> None:
         "redirect_failed",
         "redirect_slow_answers",
         "redirect_submit_500_but_recorded",
+        "worker_killed_while_asking",
+        "confirm_killed_while_submitting",
     }
 
 
@@ -82,8 +78,44 @@ def test_steps_are_taken_in_order_and_the_last_one_repeats(script: Script) -> No
 
 def test_a_timed_step_holds_until_its_time_is_over(script: Script) -> None:
     late = script.by_name["late_success"]
-    assert status_step(late, 0, 29.9).status == "PENDING"
-    assert status_step(late, 0, 30.0).status == "SUCCESSFUL"
+    assert status_step(late, 0, 21.9).status == "PENDING"
+    assert status_step(late, 0, 22.0).status == "SUCCESSFUL"
+
+
+def test_what_the_rail_has_and_moves_in_the_end_follows_from_the_steps(script: Script) -> None:
+    scenarios = script.all()
+    assert [one.name for one in scenarios if not one.recorded] == [
+        "submit_declined_payer_not_found",
+        "redirect_submit_never_received",
+    ]
+    assert [one.name for one in scenarios if one.moves_anyway] == [
+        "contradiction",
+        "wrong_amount",
+        "redirect_contradiction",
+        "redirect_wrong_amount",
+    ]
+    assert [one.name for one in scenarios if one.past_horizon] == [
+        "late_success",
+        "never_answered",
+        "wrong_amount",
+        "redirect_never_opened",
+        "redirect_late_success",
+        "redirect_wrong_amount",
+    ]
+
+
+def test_the_sandboxs_windows_keep_productions_order(script: Script) -> None:
+    table = tomllib.loads(
+        plan.TEMPLATE.read_text().replace("$metrics_port", "1").replace("$merchants", "")
+    )
+    windows = table["windows"]
+    slowest = max(table["ladders"]["poll"] + table["ladders"]["error"])
+    late = min(one.for_s for scenario in script.all() for one in scenario.status if one.for_s)
+    assert windows["rail_request"] < windows["submit_deadline"] < windows["recovery"]
+    # Three denials and a second submission fit in between.
+    assert windows["recovery"] + windows["not_found"] + 4 * slowest <= windows["horizon"]
+    # Asked at least once as unresolved, before it succeeds.
+    assert windows["horizon"] + slowest <= late
 
 
 def test_an_unknown_payer_succeeds(script: Script) -> None:
@@ -115,6 +147,7 @@ REDIRECT = ENTRY.replace("push", "redirect").replace('payer = "1"', "amount = 1"
         (ENTRY.replace("{}", "{slow = 1}"), "unexpected keyword argument 'slow'"),
         (ENTRY.replace("{}", "{times = 0}"), "at least once"),
         (ENTRY.replace('"succeeded"', '"won"'), "scenario a: unknown end won"),
+        (ENTRY.replace('d"}', 'd", killed = "rail"}'), "scenario a: unknown victim rail"),
         (ENTRY + "colour = 1\n", r"unknown keys \['colour'\]"),
         (ENTRY + ENTRY, "two scenarios"),
     ],

@@ -45,6 +45,7 @@ def decide(
         rows(words),
         age=age,
         window=60,
+        not_found_window=60,
         has_key_material=key,
         not_found_streak=streak,
         not_found_for=since,

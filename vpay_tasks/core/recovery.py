@@ -15,8 +15,6 @@ from vpay_tasks.core.charge import Attempt, AttemptClass, FailureCode, Flow
 STREAK: Final = 3
 """NotFounds in a row before the same reference is submitted again. Fewer would act on one
 lagging replica of the rail's."""
-STREAK_SECONDS: Final = 60.0
-"""And this long since the first of them: three answers within a second are one answer."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +61,15 @@ def recover(
     *,
     age: float,
     window: float,
+    not_found_window: float,
     has_key_material: bool,
     not_found_streak: int = 0,
     not_found_for: float = 0.0,
 ) -> Recovery:
     """The first line of spec 2's table that fits. `age` is the charge's and `not_found_for`
     the time since the first NotFound of the streak, both in seconds by the database's
-    clock; `window` is how long a charge belongs to its confirm."""
+    clock; `window` is how long a charge belongs to its confirm, `not_found_window` how long
+    the streak must have lasted, too: three answers within a second are one answer."""
     if age < window:
         # Clamped: a clock that was set back must not make it wait for a day.
         return Wait(min(max(window - age + 1, 0.0), window + 1))
@@ -84,7 +84,7 @@ def recover(
         case Flow.PUSH:
             if not attempts:
                 return Resubmit()
-            if not_found_streak >= STREAK and not_found_for >= STREAK_SECONDS:
+            if not_found_streak >= STREAK and not_found_for >= not_found_window:
                 return Resubmit()
             return Ask()
 

@@ -41,7 +41,7 @@ def poll_charge(job: Job, ctx: Context, charge_id: str, recheck: bool = False) -
             poll.recheck(ctx.db, ctx.rails, charge, deadline=deadline)
         return Done()
     rail = poll.rail_of(charge, ctx.rails)
-    recovery = sight.recovery(rail.flow, ctx.windows.recovery)
+    recovery = sight.recovery(rail.flow, ctx.windows)
     match recovery:
         case Wait(seconds):
             return Again(seconds)

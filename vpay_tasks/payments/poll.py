@@ -41,7 +41,7 @@ class Sight:
     ages: Ages
     attempts: list[Attempt]
 
-    def recovery(self, flow: Flow, window: float) -> Recovery | None:
+    def recovery(self, flow: Flow, windows: WindowsTable) -> Recovery | None:
         """What comes before asking; only `submitting` has it."""
         if self.charge.state is not State.SUBMITTING:
             return None
@@ -49,7 +49,8 @@ class Sight:
             flow,
             self.attempts,
             age=self.ages.charge,
-            window=window,
+            window=windows.recovery,
+            not_found_window=windows.not_found,
             has_key_material=bool(self.charge.provider_ref_extra),
             not_found_streak=self.charge.not_found_streak,
             not_found_for=self.ages.not_found,
