@@ -173,8 +173,15 @@ class EndpointTable(Table):
         return value
 
 
+ApiKey = Annotated[SecretStr, Field(min_length=32, max_length=255)]
+"""Long enough that nobody guesses it, so its hash needs no salt and no stretching."""
+
+
 class MerchantTable(Table):
     id: Name
+    api_keys: tuple[ApiKey, ...] = ()
+    """What `GET /v1/events` asks of this merchant, as `Authorization: Bearer …`; several, so
+    that one is replaced without a gap. Without any the merchant has no such access."""
     endpoints: tuple[EndpointTable, ...] = ()
 
 
@@ -248,6 +255,13 @@ def settings_path() -> Path:
     return Path(os.environ.get("VPAY_CONFIG", "vpay.toml"))
 
 
+def operator(environ: Mapping[str, str] | None = None) -> str | None:
+    """Who runs this command, for what is written down about it: whoever became root by sudo
+    before root. None if the environment doesn't say."""
+    env = os.environ if environ is None else environ
+    return env.get("SUDO_USER") or env.get("USER") or env.get("LOGNAME") or None
+
+
 def read(path: Path, env: Mapping[str, str]) -> Settings:
     """The settings in `path`. A missing file is a fault only if the environment names none
     of the two addresses either: a container may be run by environment alone."""
@@ -309,6 +323,12 @@ def _cross_faults(settings: Settings) -> Iterable[str]:
         ids = [endpoint.id for endpoint in merchant.endpoints]
         for twice in sorted({i for i in ids if ids.count(i) > 1}):
             yield f"merchants.{merchant.id}.endpoints: id {twice!r} stands twice"
+    keys = [(m.id, key.get_secret_value()) for m in settings.merchants for key in m.api_keys]
+    for merchant_id, value in keys:
+        if sum(value == other for _, other in keys) > 1:
+            yield f"merchants.{merchant_id}.api_keys: one stands twice; a key is one merchant's"
+        if not value.isascii() or not value.isprintable() or " " in value:
+            yield f"merchants.{merchant_id}.api_keys: one holds what no header carries"
 
 
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")

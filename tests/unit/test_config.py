@@ -253,3 +253,30 @@ def test_any_file_is_settings_or_a_fault(
     path.write_text(text, "utf-8")
     with suppress(Configuration):
         config.read(path, {})
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        (['"short"'], "api_keys.0: "),
+        ([f'"{"a" * 32}"'] * 2, "one stands twice"),
+        ([f'"{"a" * 31}\u00e9"'], "no header carries"),
+        ([f'"{"a" * 31} b"'], "no header carries"),
+    ],
+)
+def test_a_key_that_is_guessed_shared_or_never_sent_is_a_fault_and_is_not_quoted(
+    tmp_path: Path, keys: list[str], fault: str
+) -> None:
+    path = tmp_path / "vpay.toml"
+    path.write_text(f'[[merchants]]\nid = "acme"\napi_keys = [{", ".join(keys)}]\n')
+    with pytest.raises(Configuration) as caught:
+        config.read(path, {})
+    assert fault in str(caught.value)
+    assert keys[0].strip('"') not in str(caught.value)
+
+
+def test_whoever_became_root_is_the_operator() -> None:
+    assert config.operator({"SUDO_USER": "ann", "USER": "root"}) == "ann"
+    assert config.operator({"USER": "bob", "LOGNAME": "rob"}) == "bob"
+    assert config.operator({"SUDO_USER": "", "LOGNAME": "rob"}) == "rob"
+    assert config.operator({}) is None

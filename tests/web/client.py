@@ -29,8 +29,8 @@ class Client:
             "127.0.0.1", port, maxsize=connections, block=True, timeout=30, retries=False
         )
 
-    def get(self, path: str) -> Told:
-        return self._told("GET", path, None, {})
+    def get(self, path: str, **headers: str) -> Told:
+        return self._told("GET", path, None, headers)
 
     def is_up(self, *, ready: bool = True) -> bool:
         """Whether it answers, and its database too (`ready`)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from vpay_tasks.core.charge import MESSAGES, PaymentIntent
 from vpay_tasks.core.customer import CheckoutSession, Customer
@@ -30,7 +30,7 @@ class EventType(StrEnum):
 
 def render(
     event_id: str,
-    type: EventType,  # noqa: A002 - the word of the format
+    type: EventType | Literal["ping"],  # noqa: A002 - the word of the format
     *,
     created: int,
     livemode: bool,
@@ -38,11 +38,12 @@ def render(
     thing: Mapping[str, Any],
 ) -> bytes:
     """The event's body (spec 0): these keys in this order, UTF-8, no spaces. `created` is
-    whole Unix seconds; `thing` is what happened to something, already in its own order."""
+    whole Unix seconds; `thing` is what happened to something, already in its own order. A
+    ping is no event of the list: nothing happened."""
     body = {
         "id": event_id,
         "object": "event",
-        "type": type.value,
+        "type": str(type),
         "created": created,
         "livemode": livemode,
         "merchant": merchant,

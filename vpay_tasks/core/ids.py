@@ -8,7 +8,7 @@ from typing import Final, Literal
 RAW_BYTES: Final = 15
 """120 bits are 24 base32 characters without padding; a clash is out of reach."""
 
-Prefix = Literal["pi", "ch", "re", "evt", "cs", "cus", "del"]
+Prefix = Literal["pi", "ch", "re", "evt", "cs", "cus", "del", "ping"]
 
 
 def new_id(prefix: Prefix, raw: bytes) -> str:

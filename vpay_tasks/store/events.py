@@ -121,6 +121,18 @@ def count_failure(tx: sql.Connection, event_id: str) -> bool:
     return bool(rows and rows[0][0])
 
 
+def rearm(tx: sql.Connection, event_id: str) -> bool:
+    """Put an event that was given up back among the pending. False: it was not given up."""
+    rows = sql.run(tx, SQL["rearm"], {"event_id": event_id})
+    if (
+        rows
+        and (hints := getattr(tx, "hints", None)) is not None
+        and kinds.FAN_OUT_EVENTS.singleton
+    ):
+        hints.add(kinds.FAN_OUT_EVENTS.singleton)
+    return bool(rows)
+
+
 def page_of_customer(tx: sql.Connection, customer_id: str, *, page: int) -> dict[int, bytes]:
     """The oldest event bodies of a customer that no erasure has seen, by seq, locked."""
     params = {"customer_id": customer_id, "page": page}

@@ -218,3 +218,14 @@ SELECT
         (SELECT max(created_at) FROM first) < now() - make_interval(secs => %(keep)s::float8),
         false
     )
+
+-- name: rearm
+-- An operator's: back among the pending, with all its tries, and listed again once it is
+-- fanned out or failed anew.
+UPDATE vpay.events
+SET fanout_state = 'pending',
+    fanout_attempts = 0,
+    list_seq = NULL
+WHERE id = %(event_id)s::text
+    AND fanout_state = 'failed'
+RETURNING id

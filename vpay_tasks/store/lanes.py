@@ -7,7 +7,7 @@ leaves it be, or a resume would look older than the 410 it answered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -30,6 +30,10 @@ TOLD_EVERY_S: Final = 86_400.0
 alerts all day; higher: the next outage goes untold."""
 
 
+COUNTED_MAX: Final = 10_000
+"""Pending deliveries counted of one endpoint: some milliseconds."""
+
+
 class Pause(Enum):
     """What became of the wish to pause an endpoint."""
 
@@ -48,6 +52,25 @@ class Opened:
     """1: the transition. More: a probe found it as silent as before."""
     seconds: float
     """Until the next probe."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An endpoint, for a person. Ages and times are seconds by the database's clock."""
+
+    merchant_id: str
+    endpoint_id: str
+    paused: bool
+    changed_by: str | None
+    reason: str | None
+    changed_age: float | None
+    trips: int
+    circuit_for: float | None
+    """Until the next probe; not positive: it is due."""
+    pending: int
+    """Up to COUNTED_MAX, which then means "at least"."""
+    oldest_age: float | None
+    last_status: int | None
 
 
 def pause_gone(
@@ -114,6 +137,22 @@ def first_to_tell(connection: sql.Connection, merchant_id: str, endpoint_id: str
     """Whether the caller is the one to alert that deliveries to this endpoint are given up."""
     params = {**_lane(merchant_id, endpoint_id), "every": TOLD_EVERY_S}
     return bool(sql.run(connection, SQL["first_to_tell"], params))
+
+
+def standing(connection: sql.Connection, endpoints: Sequence[tuple[str, str]]) -> list[Standing]:
+    """How each of these (merchant, endpoint) stands, in their order."""
+    params = {
+        "queue": kinds.DELIVER_WEBHOOK.queue,
+        "merchant_ids": [merchant for merchant, _ in endpoints],
+        "endpoint_ids": [endpoint for _, endpoint in endpoints],
+        "cap": COUNTED_MAX,
+    }
+    return [Standing(*row) for row in sql.run(connection, SQL["standing"], params)]
+
+
+def waiting_endpoints(connection: sql.Connection) -> list[tuple[str, str]]:
+    """The (merchant, endpoint) of whatever is pending; the first thousand."""
+    return [(m, e) for m, e in sql.run(connection, SQL["waiting_endpoints"])]
 
 
 def set_caps(tx: sql.Connection, caps: Mapping[str, int]) -> None:

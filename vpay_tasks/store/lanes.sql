@@ -127,6 +127,106 @@ WHERE held.exhausted_told_at IS NULL
     OR held.exhausted_told_at <= now() - make_interval(secs => %(every)s::float8)
 RETURNING held.lane
 
+-- name: standing
+-- What a person asks of an endpoint: its lane, what is pending (counted up to a cap, in the
+-- order of its index, so the oldest is the first), and the status of the latest attempt among
+-- its newest deliveries and the oldest that wait.
+SELECT
+    asked.merchant_id,
+    asked.endpoint_id,
+    coalesce(lanes.paused, false),
+    lanes.changed_by,
+    lanes.reason,
+    extract(epoch FROM now() - lanes.changed_at)::float8,
+    coalesce(lanes.circuit_trips, 0),
+    extract(epoch FROM lanes.circuit_until - now())::float8,
+    waiting.pending::integer,
+    extract(epoch FROM now() - waiting.oldest)::float8,
+    (
+        SELECT seen.last_status
+        FROM (
+            (
+                SELECT
+                    attempted_at,
+                    last_status
+                FROM vpay.webhook_deliveries
+                WHERE merchant_id = asked.merchant_id
+                    AND endpoint_id = asked.endpoint_id
+                ORDER BY created_at DESC, id DESC
+                LIMIT 100
+            )
+            UNION ALL
+            (
+                SELECT
+                    attempted_at,
+                    last_status
+                FROM vpay.webhook_deliveries
+                WHERE merchant_id = asked.merchant_id
+                    AND endpoint_id = asked.endpoint_id
+                    AND state = 'pending'
+                ORDER BY created_at, id
+                LIMIT 100
+            )
+        ) AS seen
+        WHERE seen.attempted_at IS NOT NULL
+        ORDER BY seen.attempted_at DESC
+        LIMIT 1
+    )
+FROM unnest(%(merchant_ids)s::text[], %(endpoint_ids)s::text[])
+    WITH ORDINALITY AS asked (merchant_id, endpoint_id, place)
+LEFT JOIN vpay.lanes
+    ON lanes.queue = %(queue)s::text
+    AND lanes.lane = asked.merchant_id || '/' || asked.endpoint_id
+CROSS JOIN LATERAL (
+    SELECT
+        count(*) AS pending,
+        min(first.created_at) AS oldest
+    FROM (
+        SELECT created_at
+        FROM vpay.webhook_deliveries
+        WHERE merchant_id = asked.merchant_id
+            AND endpoint_id = asked.endpoint_id
+            AND state = 'pending'
+        ORDER BY created_at, id
+        LIMIT %(cap)s::integer
+    ) AS first
+) AS waiting
+ORDER BY asked.place
+
+-- name: waiting_endpoints
+-- Endpoints with anything pending, in the settings or not: one step of the index for each.
+WITH RECURSIVE walk AS (
+    (
+        SELECT
+            merchant_id,
+            endpoint_id
+        FROM vpay.webhook_deliveries
+        WHERE state = 'pending'
+        ORDER BY merchant_id, endpoint_id
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT
+        following.merchant_id,
+        following.endpoint_id
+    FROM walk
+    CROSS JOIN LATERAL (
+        SELECT
+            merchant_id,
+            endpoint_id
+        FROM vpay.webhook_deliveries
+        WHERE state = 'pending'
+            AND (merchant_id, endpoint_id) > (walk.merchant_id, walk.endpoint_id)
+        ORDER BY merchant_id, endpoint_id
+        LIMIT 1
+    ) AS following
+)
+SELECT
+    merchant_id,
+    endpoint_id
+FROM walk
+LIMIT 1000
+
 -- name: set_caps
 -- What the settings say, and nothing else about the lane: a pause and who made it stay. A
 -- cap that left the settings, also while no dispatcher ran, leaves its lane. In order of the

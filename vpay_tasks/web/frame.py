@@ -18,7 +18,7 @@ from vpay_tasks.config import Settings
 from vpay_tasks.errors import Internal, Severity, VpayError
 from vpay_tasks.parts import database, rails
 from vpay_tasks.telemetry import report_failure, say
-from vpay_tasks.web import callbacks, health
+from vpay_tasks.web import callbacks, events, health
 from vpay_tasks.web.desk import Desk
 
 CLOSE: Final = {"Connection": "close"}
@@ -33,7 +33,7 @@ def make(settings: Settings) -> Starlette:
     the rails."""
     threads = settings.web.threads
     desk = Desk(settings, database(settings, application="vpay web", size=threads), rails(settings))
-    routes = [*health.routes(desk), *callbacks.routes(desk)]
+    routes = [*health.routes(desk), *callbacks.routes(desk), *events.routes(desk)]
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -107,6 +107,11 @@ class Endpoints:
         self._look()
         return self._by_merchant.get(merchant_id, {}).get(endpoint_id)
 
+    def all(self) -> list[Endpoint]:
+        """Every endpoint of every merchant."""
+        self._look()
+        return [one for endpoints in self._by_merchant.values() for one in endpoints.values()]
+
     def caps(self) -> dict[str, int]:
         """Lane → cap, of the endpoints that have one of their own."""
         self._look()
