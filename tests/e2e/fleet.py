@@ -85,6 +85,8 @@ class Fleet:
     def __init__(self, folder: Path, dsn: str, broker: str) -> None:
         self.folder = folder
         self.processes: list[Process] = []
+        self.extra: dict[str, str] = {}
+        """Of the environment of whatever starts from now on."""
         self.config: dict[str, Any] = {
             "database": {"url": dsn},
             "broker": {"url": broker},
@@ -97,7 +99,12 @@ class Fleet:
         return path
 
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "VPAY_CONFIG": str(self.write()), "PYTHONPATH": str(MODULES)}
+        return {
+            **os.environ,
+            "VPAY_CONFIG": str(self.write()),
+            "PYTHONPATH": str(MODULES),
+            **self.extra,
+        }
 
     def start(self, name: str, command: list[str]) -> Process:
         log = self.folder / f"{len(self.processes)}-{name}.log"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -39,6 +40,13 @@ def rail(stub: StubRail) -> MtnMomo:
 
 @pytest.fixture
 def polls(database: Database, stub: StubRail) -> Iterator[Polls]:
+    with polling(database, stub) as polls:
+        yield polls
+
+
+@contextmanager
+def polling(database: Database, stub: StubRail) -> Iterator[Polls]:
+    """A worker's own parts, on this database and this rail."""
     settings = Settings()
     built = {bench.code: bench.rail(stub) for bench in BENCHES.values()}
     context = Context(database, built, Endpoints(settings), settings.ladders, settings.windows)
