@@ -335,6 +335,49 @@ CREATE TABLE vpay.idempotency_keys (
     CONSTRAINT status_is_http CHECK (((status >= 100) AND (status <= 599)))
 );
 
+CREATE TABLE vpay.inbox_events (
+    id bigint NOT NULL,
+    received_at timestamp with time zone DEFAULT now() NOT NULL,
+    delivered_at timestamp with time zone DEFAULT now() NOT NULL,
+    next_attempt_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    deliveries bigint DEFAULT 1 NOT NULL,
+    conflicts bigint DEFAULT 0 NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    state text DEFAULT 'accepted'::text NOT NULL COLLATE pg_catalog."C",
+    vendor text NOT NULL COLLATE pg_catalog."C",
+    account text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
+    event_id text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    reference text,
+    lane text NOT NULL COLLATE pg_catalog."C",
+    verified_by text NOT NULL,
+    verdict text,
+    reason text,
+    last_error text,
+    digest bytea NOT NULL,
+    body bytea NOT NULL,
+    CONSTRAINT inbox_body_size CHECK ((octet_length(body) <= 262144)),
+    CONSTRAINT inbox_counters_only_count CHECK (((deliveries >= 1) AND (conflicts >= 0) AND (attempts >= 0))),
+    CONSTRAINT inbox_dead_say_why CHECK (((state <> 'dead'::text) OR (reason IS NOT NULL))),
+    CONSTRAINT inbox_digest_is_sha256 CHECK ((octet_length(digest) = 32)),
+    CONSTRAINT inbox_end_says_when CHECK (((state = ANY (ARRAY['accepted'::text, 'retrying'::text])) = (ended_at IS NULL))),
+    CONSTRAINT inbox_names_have_length CHECK ((((length(vendor) >= 1) AND (length(vendor) <= 64)) AND (length(account) <= 64) AND ((length(event_id) >= 1) AND (length(event_id) <= 128)) AND (length(type) <= 128) AND ((length(reference) >= 1) AND (length(reference) <= 255)) AND ((length(lane) >= 1) AND (length(lane) <= 255)) AND ((length(verified_by) >= 1) AND (length(verified_by) <= 64)) AND ((length(verdict) >= 1) AND (length(verdict) <= 64)) AND (length(reason) <= 255) AND (length(last_error) <= 2000))),
+    CONSTRAINT inbox_state_known CHECK ((state = ANY (ARRAY['accepted'::text, 'retrying'::text, 'done'::text, 'ignored'::text, 'dead'::text]))),
+    CONSTRAINT inbox_verdict_is_of_the_done CHECK (((state = 'done'::text) = (verdict IS NOT NULL))),
+    CONSTRAINT inbox_waits_only_to_retry CHECK (((state = 'retrying'::text) = (next_attempt_at IS NOT NULL)))
+)
+WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_analyze_scale_factor='0.02');
+
+ALTER TABLE vpay.inbox_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME vpay.inbox_events_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE vpay.jobs (
     id bigint NOT NULL,
     run_at timestamp with time zone DEFAULT now() NOT NULL,
@@ -574,6 +617,9 @@ ALTER TABLE ONLY vpay.events
 ALTER TABLE ONLY vpay.idempotency_keys
     ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (merchant_id, key);
 
+ALTER TABLE ONLY vpay.inbox_events
+    ADD CONSTRAINT inbox_events_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY vpay.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
 
@@ -588,6 +634,9 @@ ALTER TABLE ONLY vpay.migrations
 
 ALTER TABLE ONLY vpay.webhook_deliveries
     ADD CONSTRAINT one_per_event_and_endpoint UNIQUE (event_id, endpoint_id);
+
+ALTER TABLE ONLY vpay.inbox_events
+    ADD CONSTRAINT one_per_vendor_account_and_id UNIQUE (vendor, account, event_id);
 
 ALTER TABLE ONLY vpay.payment_intents
     ADD CONSTRAINT payment_intents_pkey PRIMARY KEY (id);
@@ -638,6 +687,12 @@ CREATE INDEX events_since ON vpay.events USING btree (merchant_id, created_at, s
 CREATE INDEX events_to_redact ON vpay.events USING btree (customer_id, seq) WHERE ((customer_id IS NOT NULL) AND (NOT redacted));
 
 CREATE INDEX idempotency_keys_expiry ON vpay.idempotency_keys USING btree (expires_at);
+
+CREATE INDEX inbox_dead ON vpay.inbox_events USING btree (ended_at) WHERE (state = 'dead'::text);
+
+CREATE INDEX inbox_open ON vpay.inbox_events USING btree (received_at) WHERE (ended_at IS NULL);
+
+CREATE INDEX inbox_over ON vpay.inbox_events USING btree (ended_at) WHERE (state = ANY (ARRAY['done'::text, 'ignored'::text]));
 
 CREATE UNIQUE INDEX jobs_dedupe_key ON vpay.jobs USING btree (dedupe_key) WHERE (dedupe_key IS NOT NULL);
 

@@ -18,6 +18,7 @@ from vpay_tasks import telemetry
 
 LEVELS = {
     "errors": 0,
+    "tables": 0,
     "telemetry": 1,
     "config": 1,
     "core": 2,
@@ -47,7 +48,7 @@ OWNERS = {
     "prometheus_client": {"runtime", "web"},
     "psycopg": {"store"},
     "psycopg_pool": {"store"},
-    "pydantic": {"config", "rails"},
+    "pydantic": {"config", "rails", "tables"},
     "redis": {"runtime"},
     "requests": {"rails"},
     "sentry_sdk": {"telemetry"},

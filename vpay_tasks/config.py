@@ -22,7 +22,6 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     PrivateAttr,
     SecretStr,
@@ -31,20 +30,9 @@ from pydantic import (
 )
 
 from vpay_tasks.errors import Configuration
+from vpay_tasks.tables import InboxTable, Name, Rungs, Seconds, Table
 
-Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
-Rungs = Annotated[tuple[Seconds, ...], Field(min_length=1)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
-
-
-T = TypeVar("T", bound="Table")
-
-
-class Table(BaseModel):
-    """A table of the settings file. Unknown keys are faults: a typing error in a key would
-    otherwise silently run production on a default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+T = TypeVar("T", bound=Table)
 
 
 _HOST = re.compile(r"^(\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(:\d*)?$")
@@ -190,11 +178,14 @@ class LivemodeTable(Table):
 
 
 class LaddersTable(Table):
-    """Delays in seconds; the last rung repeats (spec 1 and 2) or ends the walk (delivery)."""
+    """Delays in seconds; the last rung repeats (spec 1 and 2) or ends the walk
+    (delivery, inbox)."""
 
     error: Rungs = (5, 15, 60, 300, 900, 3_600)
     poll: Rungs = (10, 20, 30, 45, 60, 90, *(120,) * 14, 900)
     delivery: Rungs = (10, 30, 120, 600, 3_600, 21_600, 86_400)
+    inbox: Rungs = (2, 4, 8, 16, 30, 60, 300, 1_800, 7_200, 86_400)
+    """Between attempts to grant a vendor's event; the one after the last rung is the last."""
     hourly: Seconds = 3_600
     """For what is never parked: protected kinds after a bug, charges past the horizon."""
     unknown_kind: Seconds = 30
@@ -216,6 +207,8 @@ class WindowsTable(Table):
     delivery_connect: Seconds = 5
     delivery_attempt: Seconds = 10
     fan_out_every: Seconds = 5
+    inbox_answer: Annotated[float, Field(gt=0, le=30)] = 2
+    """From a vendor's request to its answer. Vendors count one of over 5 s as a failure."""
     scan_every: Seconds = 600
     sweep_every: Seconds = 3_600
     keep_events: Annotated[float, Field(gt=0, le=90 * 86_400)] = 90 * 86_400
@@ -232,6 +225,7 @@ class Settings(Table):
     rails: dict[str, dict[str, Any]] = Field(default_factory=dict, repr=False)
     keys: KeysTable = KeysTable()
     merchants: tuple[MerchantTable, ...] = ()
+    inbox: dict[Name, InboxTable] = Field(default_factory=dict)
     livemode: LivemodeTable = LivemodeTable()
     ladders: LaddersTable = LaddersTable()
     windows: WindowsTable = WindowsTable()

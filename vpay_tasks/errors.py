@@ -77,6 +77,11 @@ class VpayError(Exception):
     """Seconds before which a retry makes no sense, whatever rung the ladder is on (a poll's
     own ladder, a Retry-After). Set on the instance by whoever raises it."""
 
+    @classmethod
+    def word(cls) -> str:
+        """The class in one word, as a stranger is answered: `not_found`."""
+        return "".join(f"_{c.lower()}" if c.isupper() else c for c in cls.__name__).lstrip("_")
+
 
 class InvalidRequest(VpayError):
     severity = Severity.INFO

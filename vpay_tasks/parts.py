@@ -1,10 +1,12 @@
-"""What every process of an application is made of, be it a worker or a web server: the database
-and the rails of the settings. No broker: whoever needs one goes to wiring.py."""
+"""What every process of an application is made of, be it a worker or a web server: the database,
+the rails and the inbox of the settings. No broker: whoever needs one goes to wiring.py."""
 
 from __future__ import annotations
 
 from vpay_tasks.config import Settings
 from vpay_tasks.errors import Configuration
+from vpay_tasks.inbox import vendors
+from vpay_tasks.inbox.receive import Inbox
 from vpay_tasks.payments import payer
 from vpay_tasks.rails import build
 from vpay_tasks.rails.port import RailPort
@@ -47,3 +49,12 @@ def refuse(faults: list[str]) -> None:
     if faults:
         lines = "\n".join(f"  {fault}" for fault in sorted(faults))
         raise Configuration(f"settings: {len(faults)} fault(s)\n{lines}")
+
+
+def inbox(settings: Settings, db: Database) -> Inbox:
+    """What takes vendors' webhooks in, once per process. Raises Configuration with every fault
+    of the settings' vendors."""
+    faults: list[str] = []
+    built = vendors.build(settings.inbox, faults)
+    refuse(faults)
+    return Inbox(db, built)

@@ -47,6 +47,13 @@ COUNTERS: Final = {
     "exposure": "Submits beyond a charge's first: one reference, but the rail was asked again.",
     "posts": "Webhook requests sent.",
     "deliveries_exhausted": "Deliveries given up at the end of their ladder.",
+    "inbox_received": "Vendors' deliveries that were verified and kept, repeats included.",
+    "inbox_duplicates": "Those of them that were repeats of a kept event.",
+    "inbox_failures": "Attempts to grant an event that raised.",
+    "inbox_refused_missing": "Deliveries refused: without a signature.",
+    "inbox_refused_malformed": "Deliveries refused: their signature can't be read.",
+    "inbox_refused_stale": "Deliveries refused: signed too long ago, or by another clock.",
+    "inbox_refused_mismatch": "Deliveries refused: signed with none of our secrets.",
 }
 """Closed: `count()` of another name is a bug. Values say what one unit means."""
 

@@ -12,15 +12,18 @@ from vpay_tasks.errors import Configuration
 from vpay_tasks.handlers import (
     deliver_webhook,
     fan_out_events,
+    grant_inbox,
     poll_charge,
     resubmit_charge,
     scan_deliveries,
+    scan_inbox,
     sweep_expired,
     sweep_idle_customers,
     sweep_retention,
 )
 from vpay_tasks.handlers.context import Context
-from vpay_tasks.parts import database, rails, rails_or_faults, refuse
+from vpay_tasks.inbox import vendors
+from vpay_tasks.parts import database, inbox, rails, rails_or_faults, refuse
 from vpay_tasks.runtime import actor
 from vpay_tasks.runtime.broker import make as make_broker
 from vpay_tasks.runtime.carrier import CarryingBroker
@@ -31,13 +34,15 @@ from vpay_tasks.store.db import Connection
 from vpay_tasks.webhooks import vetting
 from vpay_tasks.webhooks.endpoints import Endpoints
 
-__all__ = ["context", "database", "dispatcher", "rails", "registry", "worker"]
+__all__ = ["context", "database", "dispatcher", "inbox", "rails", "registry", "worker"]
 
 BUILT_IN = (
     poll_charge,
     resubmit_charge,
     deliver_webhook,
     fan_out_events,
+    grant_inbox,
+    scan_inbox,
     sweep_expired,
     sweep_idle_customers,
     sweep_retention,
@@ -47,9 +52,11 @@ BUILT_IN = (
 
 
 def context(settings: Settings, path: Path | None) -> Context:
-    """What handlers reach. Raises Configuration with every fault of rails and endpoints."""
+    """What handlers reach. Raises Configuration with every fault of rails, endpoints and
+    vendors."""
     faults = vetting.faults(settings)
     built = rails_or_faults(settings, faults)
+    vendors.build(settings.inbox, faults)
     refuse(faults)
     return Context(
         db=database(settings, application="vpay worker"),
@@ -93,7 +100,9 @@ def worker(settings: Settings, path: Path | None) -> CarryingBroker:
 
 def dispatcher(settings: Settings, path: Path | None = None) -> Daemon:
     """`vpay-dispatch`, ready to `run()`."""
-    refuse(vetting.faults(settings))
+    faults = vetting.faults(settings)
+    vendors.build(settings.inbox, faults)
+    refuse(faults)
     known = registry(settings)
     strays = {item.kind.queue for item in known} - set(settings.dispatch.queues)
     if strays:

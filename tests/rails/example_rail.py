@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from vpay_tasks.config import Table, WindowsTable, checked
+from vpay_tasks.config import WindowsTable, checked
 from vpay_tasks.core import money
 from vpay_tasks.core.charge import FailureCode
 from vpay_tasks.errors import InvalidRequest, Rail, RailCredentials, RailMismatch
@@ -40,6 +40,7 @@ from vpay_tasks.rails.port import (
     Succeeded,
     Unknown,
 )
+from vpay_tasks.tables import Table
 
 CODE = "parrot"
 REFUSALS = {"no money": FailureCode.INSUFFICIENT_FUNDS, "no account": FailureCode.INVALID_PAYER}

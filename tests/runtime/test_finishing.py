@@ -16,7 +16,7 @@ from vpay_tasks.core.job import Again
 from vpay_tasks.errors import LeaseLost
 from vpay_tasks.runtime.envelope import Envelope
 from vpay_tasks.store import jobs
-from vpay_tasks.store.db import Database
+from vpay_tasks.store.db import Abandon, Database
 
 
 @pytest.fixture
@@ -74,6 +74,23 @@ def test_a_finishing_that_takes_its_time_still_has_its_lease_renewed(
     a_job(database)
     bench.run()
     assert ran == [False]
+
+
+def test_a_handler_that_abandons_its_finishing_is_settled_by_its_answer(
+    bench: Bench, database: Database
+) -> None:
+    def thinks_better_of_it(job: Any, ctx: Any) -> Again:
+        with job.finishing():
+            if job.attempt == 1:
+                raise Abandon
+        return Again(60)
+
+    bench.task(thinks_better_of_it)
+    job = a_job(database)
+    bench.run()
+    found = row(database, job)
+    assert found is not None
+    assert found["lease"] is None
 
 
 def test_an_error_inside_finishing_rolls_back_and_is_an_ordinary_failure(

@@ -15,6 +15,7 @@ RESUBMIT_CHARGE = Kind(
     "resubmit_charge", queue="payments", priority=1, protected=True, built_in=True
 )
 DELIVER_WEBHOOK = Kind("deliver_webhook", queue="webhooks", protected=True, built_in=True)
+GRANT_INBOX = Kind("grant_inbox", queue="inbox", priority=1, protected=True, built_in=True)
 FAN_OUT_EVENTS = Kind(
     "fan_out_events",
     queue="housekeeping",
@@ -58,15 +59,26 @@ SCAN_DELIVERIES = Kind(
     singleton="scan:deliveries",
     every=600.0,
 )
+SCAN_INBOX = Kind(
+    "scan_inbox",
+    queue="housekeeping",
+    protected=True,
+    built_in=True,
+    singleton="scan:inbox",
+    every=600.0,
+)
 SINGLETON_WINDOWS = {
     "scan_deliveries": "scan_every",
     "fan_out_events": "fan_out_every",
+    "scan_inbox": "scan_every",
     "sweep_expired": "sweep_every",
     "sweep_idle_customers": "sweep_every",
     "sweep_retention": "sweep_every",
 }
 """Which of the settings' windows is a singleton's interval."""
 
+INBOX_KEY = "inbox:"
+"""The beginning of every grant's dedupe key; a row's id follows."""
 
 BUILT_IN = {
     kind.name: kind
@@ -74,7 +86,9 @@ BUILT_IN = {
         POLL_CHARGE,
         RESUBMIT_CHARGE,
         DELIVER_WEBHOOK,
+        GRANT_INBOX,
         FAN_OUT_EVENTS,
+        SCAN_INBOX,
         SWEEP_EXPIRED,
         SWEEP_IDLE_CUSTOMERS,
         SWEEP_RETENTION,
@@ -111,6 +125,10 @@ def resubmit_key(charge_id: str) -> str:
 
 def webhook_key(delivery_id: str) -> str:
     return f"webhook:{delivery_id}"
+
+
+def inbox_key(row_id: int) -> str:
+    return f"{INBOX_KEY}{row_id}"
 
 
 def endpoint_lane(merchant_id: str, endpoint_id: str) -> str:

@@ -11,7 +11,7 @@ from vpay_tasks.core.task import task
 from vpay_tasks.errors import Severity, VpayError, describe
 from vpay_tasks.handlers.context import Context
 from vpay_tasks.payments import checkout
-from vpay_tasks.store import assertions, idempotency, ratelimit, sessions, sql
+from vpay_tasks.store import assertions, idempotency, inbox, ratelimit, sessions, sql
 from vpay_tasks.store.db import Database
 from vpay_tasks.telemetry import say
 
@@ -21,6 +21,7 @@ SESSIONS_PAGE: Final = 100
 DELETES: Final[dict[str, tuple[Callable[[sql.Connection], int], int]]] = {
     "idempotency_keys": (idempotency.sweep_idempotency_keys, idempotency.PAGE),
     "client_assertions": (assertions.sweep_assertions, assertions.PAGE),
+    "inbox_events": (inbox.sweep_inbox, inbox.PAGE),
     "rate_limits": (ratelimit.sweep_rate_limits, ratelimit.PAGE),
 }
 """Each deletes a page in a transaction of its own; the number is what makes a page full."""

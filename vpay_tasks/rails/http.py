@@ -24,8 +24,9 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from vpay_tasks import telemetry
 from vpay_tasks.config import WindowsTable
+from vpay_tasks.core import strict_json
 from vpay_tasks.errors import Rail
-from vpay_tasks.rails import dial, strict_json
+from vpay_tasks.rails import dial
 
 BODY_MAX: Final = 256 * 1024
 """Bytes of an answer that are read. A rail's longest documented one has two thousand."""

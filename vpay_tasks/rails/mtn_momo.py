@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from pydantic import model_validator
 
-from vpay_tasks.config import Name, Table, WindowsTable, checked
+from vpay_tasks.config import WindowsTable, checked
 from vpay_tasks.core import money
 from vpay_tasks.core.charge import FailureCode
 from vpay_tasks.errors import Configuration, Rail
@@ -34,6 +34,7 @@ from vpay_tasks.rails.port import (
 )
 from vpay_tasks.rails.tables import Currencies, HeaderSecret, HeaderText, Url, private
 from vpay_tasks.rails.token import fingerprint
+from vpay_tasks.tables import Name, Table
 
 CODE: Final = "mtn_momo"
 

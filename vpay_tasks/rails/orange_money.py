@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 
 from pydantic import model_validator
 
-from vpay_tasks.config import Table, WindowsTable, checked
+from vpay_tasks.config import WindowsTable, checked
 from vpay_tasks.core import money
 from vpay_tasks.core.charge import FailureCode
 from vpay_tasks.errors import Configuration, Rail
@@ -35,6 +35,7 @@ from vpay_tasks.rails.port import (
 )
 from vpay_tasks.rails.tables import Currencies, HeaderSecret, HeaderText, Url, private
 from vpay_tasks.rails.token import fingerprint
+from vpay_tasks.tables import Table
 
 CODE: Final = "orange_money"
 

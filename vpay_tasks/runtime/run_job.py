@@ -237,10 +237,11 @@ class Runner:
             with self.context.db.connection() as connection:
                 run.settled = finish_stands(connection, run)
         else:
-            run.settled = True
+            run.settled = run.settling  # not so when the block abandoned its transaction
         finally:
             run.settling = run.settled
-        tell_settled(run, ending, won=True)
+        if run.settled:
+            tell_settled(run, ending, won=True)
 
 
 def _as_internal(error: BaseException) -> Internal:

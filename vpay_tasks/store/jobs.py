@@ -151,6 +151,14 @@ def _nudge(
     return {"dedupe_key": dedupe_key, "floor": floor, "wait": wait, "adding": text}
 
 
+def unpark(tx: sql.Connection, dedupe_key: str) -> bool:
+    """Have the parked job of `dedupe_key` run now; whether there was one."""
+    found = bool(sql.run(tx, SQL["unpark"], {"dedupe_key": dedupe_key}))
+    if found and (hints := getattr(tx, "hints", None)) is not None:
+        hints.add("")
+    return found
+
+
 def wake(connection: sql.Connection) -> None:
     """Hint to every dispatcher that listens: look now. Only on an autocommit connection."""
     sql.run(connection, SQL["wake"])

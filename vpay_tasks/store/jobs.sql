@@ -63,6 +63,20 @@ SELECT
 FROM vpay.jobs
 WHERE dedupe_key = %(dedupe_key)s::text
 
+-- name: unpark
+-- What was waited for has come again: a parked job of it runs, from the ladder's beginning.
+UPDATE vpay.jobs
+SET parked_at = NULL,
+    dead_reason = NULL,
+    unknown_since = NULL,
+    failures = 0,
+    crashes = 0,
+    run_at = now(),
+    due = lane IS NOT NULL
+WHERE dedupe_key = %(dedupe_key)s::text
+    AND parked_at IS NOT NULL
+RETURNING id
+
 -- name: wake
 -- Sent by itself, never in a transaction that writes: notifying commits are serialised
 -- database-wide, and a full queue would fail the commit.

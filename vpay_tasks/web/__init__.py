@@ -1,4 +1,5 @@
-"""The HTTP side: rails' callbacks and health. `uvicorn vpay_tasks.web:app` serves it.
+"""The HTTP side: rails' callbacks, vendors' webhooks, health. `uvicorn vpay_tasks.web:app` serves
+it.
 
 `app` is made when it is first asked for, from the settings, as `vpay_tasks.actors` makes the
 workers' broker: faults of them are named and end the process (exit 78). Nothing is connected

@@ -1,4 +1,4 @@
-"""What every route shares: settings, database, rails, and threads for work that blocks."""
+"""What every route shares: settings, database, rails, inbox, and threads for work that blocks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from vpay_tasks.config import Settings
 from vpay_tasks.errors import Severity, Storage
+from vpay_tasks.inbox.receive import Inbox
 from vpay_tasks.rails.port import RailPort
 from vpay_tasks.store.db import Database
 from vpay_tasks.telemetry import report_failure, say
@@ -27,6 +28,7 @@ class Desk:
     settings: Settings
     database: Database
     rails: dict[str, RailPort]
+    inbox: Inbox
     seen: Seen = field(default_factory=Seen)
 
     def __post_init__(self) -> None:

@@ -16,9 +16,9 @@ from starlette.routing import Route
 
 from vpay_tasks.config import Settings
 from vpay_tasks.errors import Internal, Severity, VpayError
-from vpay_tasks.parts import database, rails
+from vpay_tasks.parts import database, inbox, rails
 from vpay_tasks.telemetry import report_failure, say
-from vpay_tasks.web import callbacks, events, health
+from vpay_tasks.web import callbacks, events, health, receiver
 from vpay_tasks.web.desk import Desk
 
 CLOSE: Final = {"Connection": "close"}
@@ -30,17 +30,28 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def make(settings: Settings) -> Starlette:
     """The app of these settings; connects nothing. Raises Configuration with every fault of
-    the rails."""
+    the rails, or of the inbox."""
     threads = settings.web.threads
-    desk = Desk(settings, database(settings, application="vpay web", size=threads), rails(settings))
+    # One more than the threads, for the reader of verdicts.
+    db = database(settings, application="vpay web", size=threads + 1)
+    desk = Desk(settings, db, rails(settings), inbox(settings, db))
     routes = [*health.routes(desk), *callbacks.routes(desk), *events.routes(desk)]
+    routes += receiver.routes(desk)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         # The pool opens with the first request, so after any fork, and Postgres may be down by
         # now: then requests are answered 503 until it is there.
-        say(Severity.INFO, "web ready", action="boot", rails=sorted(desk.rails), threads=threads)
+        say(
+            Severity.INFO,
+            "web ready",
+            action="boot",
+            rails=sorted(desk.rails),
+            inbox=sorted(desk.inbox.vendors),
+            threads=threads,
+        )
         yield
+        desk.inbox.close()
         desk.database.close()
         say(Severity.INFO, "web ended", action="end")
 
@@ -84,7 +95,7 @@ def refusal(error: VpayError, route: str) -> Response:
         # What a sender got wrong is counted and not told, a line each would be theirs to
         # write; an outage was told when it began (desk.py).
         report_failure(error, "a request failed", action="web", route=route)
-    return JSONResponse({"error": _word(error)}, error.http, CLOSE)
+    return JSONResponse({"error": error.word()}, error.http, CLOSE)
 
 
 async def _of_starlette(_: Request, error: Exception) -> Response:
@@ -92,11 +103,6 @@ async def _of_starlette(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     word = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
     return JSONResponse({"error": word}, error.status_code, {**(error.headers or {}), **CLOSE})
-
-
-def _word(error: VpayError) -> str:
-    name = type(error).__name__
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
 def _place_of(error: Exception) -> str:

@@ -1,0 +1,44 @@
+"""What the tables of the settings are made of, and those of the inbox."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
+Rungs = Annotated[tuple[Seconds, ...], Field(min_length=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+
+class Table(BaseModel):
+    """A table of the settings file. Unknown keys are faults: a typing error in a key would
+    otherwise silently run production on a default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class AccountTable(Table):
+    secrets: Annotated[tuple[SecretStr, ...], Field(min_length=1, max_length=8)]
+
+
+class InboxTable(Table):
+    """A vendor whose webhooks are taken in at `/inbox/<its name>`."""
+
+    scheme: Literal["stripe", "standard-webhooks", "github", "token"]
+    """How its deliveries are verified. There is no "none"."""
+    secrets: Annotated[tuple[SecretStr, ...], Field(min_length=1, max_length=8)]
+    """Any of them verifies: add the new one, tell the vendor, drop the old one."""
+    tolerance: Annotated[float, Field(gt=0, le=3_600)] | None = None
+    """Of a signed time against this machine's clock; 300 unless said. Lower: a clock that
+    drifts refuses all. Higher: a caught delivery can be sent again for longer."""
+    header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")] | None = None
+    """Where the scheme `token` looks; `Authorization` unless said."""
+    id: tuple[str, ...] | None = None
+    """Where its events name themselves: `header:x-name`, or keys into the body, `data.id`."""
+    type: tuple[str, ...] | None = None
+    reference: tuple[str, ...] | None = None
+    """Where they say what they are about. Events about one thing are granted one at a time."""
+    accounts: dict[Name, AccountTable] = Field(default_factory=dict)
+    """Secrets by account, for `/inbox/<vendor>/<account>`; then no other account is taken.
+    Without any, `secrets` verify for all: what was caught of one could be sent to another."""
