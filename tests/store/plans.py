@@ -19,6 +19,19 @@ QUEUES: Final = ["plain", "saturated", "waiting", "lanes", "paused"]
 SMALL: Final = {"workers"}
 """A row per process: reading all of it is reading a page."""
 
+TABLES: Final = (
+    "jobs",
+    "events",
+    "webhook_deliveries",
+    "customers",
+    "payment_intents",
+    "checkout_sessions",
+    "charges",
+    "idempotency_keys",
+    "rate_limits",
+)
+"""Those that are loaded."""
+
 LEASED: Final = "'{}', gen_random_uuid(), now(), now()"
 LOAD: Final = (
     # A backlog of a million rows, of which 2,000 are due.
@@ -72,6 +85,26 @@ LOAD: Final = (
     "SELECT setval('vpay.event_list_seq', 1000000)",
     "INSERT INTO vpay.webhook_deliveries (id, event_id, merchant_id, endpoint_id)"
     " SELECT 'd' || i, 'ev' || i, 'm', 'e' FROM generate_series(1, 100000) AS i",
+    # What the sweeps walk: 100,000 of each, of which nothing is over but three.
+    "INSERT INTO vpay.customers (id, merchant_id, last_used_at)"
+    " SELECT 'cus_' || i, 'm', now() - CASE WHEN i <= 3 THEN interval '400 d' ELSE '1 d' END"
+    " FROM generate_series(1, 100000) AS i",
+    "INSERT INTO vpay.payment_intents (id, merchant_id, amount, currency, customer_id)"
+    " SELECT 'pi_' || i, 'm', 1000, 'EUR', 'cus_' || i FROM generate_series(1, 100000) AS i",
+    "INSERT INTO vpay.checkout_sessions (id, merchant_id, payment_intent_id, url, client_secret,"
+    " expires_at) SELECT 'cs_' || i, 'm', 'pi_' || i, 'u', sha256(i::text::bytea),"
+    " now() + CASE WHEN i <= 3 THEN interval '-1 h' ELSE '1 h' END"
+    " FROM generate_series(1, 100000) AS i",
+    "INSERT INTO vpay.charges (id, payment_intent_id, provider_code, provider_reference_id, state,"
+    " amount, currency, failure_code, failure_raw) SELECT 'ch_' || i, 'pi_' || i, 'p', i::text,"
+    " 'failed', 1000, 'EUR', 'payer_timeout', 'w' FROM generate_series(4, 100000) AS i",
+    "INSERT INTO vpay.idempotency_keys (merchant_id, key, fingerprint, claim, lease_until,"
+    " expires_at) SELECT 'm', i::text, sha256('x'), gen_random_uuid(), now() - interval '2 h',"
+    " now() + CASE WHEN i <= 3 THEN interval '-1 h' ELSE '1 h' END"
+    " FROM generate_series(1, 100000) AS i",
+    "INSERT INTO vpay.rate_limits (id, scope, attempts, elapses_at)"
+    " SELECT sha256(i::text::bytea), 's', 1, now() + interval '1 h'"
+    " FROM generate_series(1, 100000) AS i",
 )
 
 
@@ -79,13 +112,13 @@ def load(connection: Connection) -> None:
     """Fill it, with the statistics of an almost empty table: those that a queue has when a
     burst comes, until autovacuum looks again."""
     connection.execute("SET statement_timeout = 0")
-    for table in ("jobs", "events", "webhook_deliveries"):
+    for table in TABLES:
         connection.execute(f"ALTER TABLE vpay.{table} SET (autovacuum_enabled = off)".encode())
     connection.execute(
         "INSERT INTO vpay.jobs (queue, kind, payload)"
         " SELECT 'default', 'k', '{}' FROM generate_series(1, 100)"
     )
-    connection.execute("ANALYZE vpay.jobs, vpay.events, vpay.webhook_deliveries")
+    connection.execute(f"ANALYZE {', '.join(f'vpay.{table}' for table in TABLES)}".encode())
     for statement in LOAD:
         connection.execute(statement.encode())
 

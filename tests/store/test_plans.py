@@ -12,6 +12,7 @@ import pytest
 
 from tests.store.plans import (
     QUEUES,
+    TABLES,
     Plan,
     claiming,
     explain,
@@ -19,7 +20,22 @@ from tests.store.plans import (
     load,
     some_uuid,
 )
-from vpay_tasks.store import claims, deliveries, events, gauges, jobs, leases, settles, sql, strays
+from vpay_tasks.store import (
+    charges,
+    claims,
+    customers,
+    deliveries,
+    events,
+    gauges,
+    idempotency,
+    jobs,
+    leases,
+    ratelimit,
+    sessions,
+    settles,
+    sql,
+    strays,
+)
 from vpay_tasks.store.db import Connection, connect
 
 pytestmark = pytest.mark.more(seconds=3)
@@ -105,6 +121,33 @@ CASES = {
     "deliveries read": Case(deliveries.SQL["read"], {"delivery_id": "d50000"}, 15),
     # A page from the middle of 100,000 pending ones, each with its job's key looked up.
     "scan_pending": Case(strays.SQL["scan_pending"], SCAN, 4_500, 500),
+    # A page of old events in the middle of a million.
+    "events page_behind": Case(
+        events.SQL["page_behind"], {"after": 500_000, "keep": 3_600.0, "page": 500}, 50
+    ),
+    "sweep_old": Case(
+        events.SQL["sweep_old"],
+        {"seqs": list(range(500_000, 500_500)), "page": 500},
+        14_000,
+        500,
+        thrown_away=500,
+    ),
+    "events of one customer": Case(
+        events.SQL["page_of_customer"], {"customer_id": "cus_5", "page": 500}, 10
+    ),
+    "customers page_idle": Case(customers.SQL["page_idle"], {"idle": 3.2e7, "page": 100}, 20),
+    "customers page_to_redact": Case(customers.SQL["page_to_redact"], {"page": 100}, 10),
+    "forget_intents": Case(
+        customers.SQL["forget_intents"], {"id": "cus_5", "page": 500}, 20, 1, thrown_away=1
+    ),
+    "sessions page_due": Case(sessions.SQL["page_due"], {"page": 100}, 60),
+    "charges sweep_words": Case(charges.SQL["sweep_words"], {"keep": 7.8e6, "page": 500}, 20),
+    "sweep_idempotency_keys": Case(
+        idempotency.SQL["sweep_idempotency_keys"], {"page": 1_000}, 80, 3
+    ),
+    "count_attempt": Case(
+        ratelimit.SQL["count_attempt"], {"id": b"x" * 32, "scope": "s", "window": 60.0}, 60
+    ),
     "gauges: queues": Case(gauges.SQL["queues"], {}, 300),
     "gauges: jobs_by_state": Case(
         gauges.SQL["jobs_by_state"], {"queues": QUEUES, "cap": 100}, 800, 1_500, fetched=400
@@ -126,7 +169,8 @@ def big(
         connection.prepare_threshold = None
         load(connection)
         if request.param == "fresh":
-            connection.execute("VACUUM (ANALYZE) vpay.jobs, vpay.events, vpay.webhook_deliveries")
+            for table in TABLES:
+                connection.execute(f"VACUUM (ANALYZE) vpay.{table}".encode())
         yield connection
 
 

@@ -24,15 +24,7 @@ setting: it is a promise to payers."""
 @task(kinds.SWEEP_RETENTION)
 def sweep_retention(job: Job, ctx: Context) -> Answer:
     """Old events, then old words. Again at once if there was more than one run may take."""
-    gone = after = 0
-    for _ in range(PAGES):
-        with ctx.db.connection() as connection:
-            swept = events.sweep_old(
-                connection, after=after, keep=ctx.windows.keep_events, page=PAGE
-            )
-        gone, after = gone + swept.gone, swept.after
-        if not swept.more or job.cancelled:
-            break
+    gone, more = _sweep_events(job, ctx)
     with ctx.db.connection() as connection:
         failures = charges.sweep_words(connection, keep=WORDS_S, page=PAGE)
         answers = attempts.sweep_words(connection, keep=WORDS_S, page=PAGE)
@@ -45,5 +37,21 @@ def sweep_retention(job: Job, ctx: Context) -> Answer:
             failures=failures,
             answers=answers,
         )
-    more = (swept.more and gone > 0) or PAGE in (failures, answers)
-    return Again(0) if more else Done()
+    return Again(0) if (more and gone) or PAGE in (failures, answers) else Done()
+
+
+def _sweep_events(job: Job, ctx: Context) -> tuple[int, bool]:
+    """How many went, and whether there is more to look at than one run may. The cursor passes
+    what has to stay, which else would hide what is behind it."""
+    gone = after = 0
+    for _ in range(PAGES):
+        with ctx.db.connection() as connection:
+            page = events.page_behind(
+                connection, after=after, keep=ctx.windows.keep_events, page=PAGE
+            )
+            old = [seq for seq, is_old in page if is_old]
+            gone += events.sweep_old(connection, old) if old else 0
+        if len(old) < PAGE or job.cancelled:
+            return gone, False
+        after = old[-1]
+    return gone, True

@@ -28,7 +28,7 @@ ORDER BY id
 -- name: sweep_words
 UPDATE vpay.provider_requests
 SET detail = NULL
-WHERE id IN (
+WHERE id = ANY(ARRAY(
     SELECT id
     FROM vpay.provider_requests
     WHERE detail IS NOT NULL
@@ -36,5 +36,5 @@ WHERE id IN (
     ORDER BY answered_at
     LIMIT %(page)s::integer
     FOR UPDATE SKIP LOCKED
-)
+))
 RETURNING id

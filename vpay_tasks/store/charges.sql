@@ -211,7 +211,7 @@ RETURNING id
 -- A rail's own words may name a payer; the code of the failure stays.
 UPDATE vpay.charges
 SET failure_raw = NULL
-WHERE id IN (
+WHERE id = ANY(ARRAY(
     SELECT id
     FROM vpay.charges
     WHERE failure_raw IS NOT NULL
@@ -219,5 +219,5 @@ WHERE id IN (
     ORDER BY updated_at
     LIMIT %(page)s::integer
     FOR UPDATE SKIP LOCKED
-)
+))
 RETURNING id

@@ -134,7 +134,7 @@ RETURNING
 -- What the merchant wrote about the payments of this customer.
 UPDATE vpay.payment_intents
 SET metadata = '{}'
-WHERE id IN (
+WHERE id = ANY(ARRAY(
     SELECT id
     FROM vpay.payment_intents
     WHERE customer_id = %(id)s::text
@@ -142,7 +142,7 @@ WHERE id IN (
     ORDER BY id
     LIMIT %(page)s::integer
     FOR UPDATE
-)
+))
 RETURNING id
 
 -- name: redaction_done

@@ -145,23 +145,20 @@ def redact(tx: sql.Connection, bodies: Mapping[int, bytes]) -> int:
     return len(sql.run(tx, SQL["redact"], params))
 
 
-@dataclass(frozen=True)
-class Swept:
-    """A page of old events. `after` is where the next one begins; `more` is whether it may
-    hold old ones, too."""
-
-    gone: int
-    seen: int
-    after: int
-    more: bool
-
-
-def sweep_old(connection: sql.Connection, *, after: int, keep: float, page: int) -> Swept:
-    """Delete, of the `page` events behind `after`, those older than `keep` seconds that no
-    delivery waits to send, with their deliveries and the log of their attempts."""
+def page_behind(
+    connection: sql.Connection, *, after: int, keep: float, page: int
+) -> list[tuple[int, bool]]:
+    """A page of events behind the seq `after`: seq, and whether it is older than `keep`
+    seconds."""
     params = {"after": after, "keep": keep, "page": page}
-    ((gone, seen, last, old),) = sql.run(connection, SQL["sweep_old"], params)
-    return Swept(gone, seen, last, more=old and seen == page)
+    return [(seq, old) for seq, old in sql.run(connection, SQL["page_behind"], params)]
+
+
+def sweep_old(connection: sql.Connection, seqs: Sequence[int]) -> int:
+    """Delete, of these, the events that no delivery waits to send, with their deliveries and
+    the log of their attempts; how many."""
+    params = {"seqs": list(seqs), "page": len(seqs)}
+    return len(sql.run(connection, SQL["sweep_old"], params))
 
 
 class Blame(Enum):

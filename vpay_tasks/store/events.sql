@@ -166,58 +166,54 @@ FROM given
 WHERE events.seq = given.seq
 RETURNING events.seq
 
+-- name: page_behind
+-- A page of the oldest behind the cursor, whatever their age: seq and age go together, so a
+-- young one says that what follows is young, and nothing beyond the page is read.
+SELECT
+    seq,
+    created_at < now() - make_interval(secs => %(keep)s::float8)
+FROM vpay.events
+WHERE seq > %(after)s::bigint
+ORDER BY seq
+LIMIT %(page)s::integer
+
 -- name: sweep_old
--- A page of the oldest behind the cursor, whatever their age: seq and age go together, so the
--- first young one says that the rest is young, and nothing beyond the page is read. What a
--- delivery still waits to send stays, and the cursor goes on behind it.
-WITH first AS MATERIALIZED (
+-- By arrays, so that the planner expects a few rows of tables that have millions. What a
+-- delivery still waits to send stays, and so does what somebody holds.
+WITH old AS MATERIALIZED (
     SELECT
         seq,
-        id,
-        created_at
+        id
     FROM vpay.events
-    WHERE seq > %(after)s::bigint
+    WHERE seq = ANY(%(seqs)s::bigint[])
+        AND fanout_state <> 'pending'
+        AND id <> ALL(ARRAY(
+            SELECT event_id
+            FROM vpay.webhook_deliveries
+            WHERE event_id = ANY(ARRAY(
+                    SELECT id
+                    FROM vpay.events
+                    WHERE seq = ANY(%(seqs)s::bigint[])
+                ))
+                AND state = 'pending'
+        ))
     ORDER BY seq
     LIMIT %(page)s::integer
-), old AS MATERIALIZED (
-    SELECT
-        events.seq,
-        events.id
-    FROM vpay.events
-    JOIN first ON first.seq = events.seq
-    WHERE first.created_at < now() - make_interval(secs => %(keep)s::float8)
-        AND events.fanout_state <> 'pending'
-        AND NOT EXISTS (
-            SELECT
-            FROM vpay.webhook_deliveries
-            WHERE webhook_deliveries.event_id = events.id
-                AND webhook_deliveries.state = 'pending'
-        )
-    ORDER BY events.seq
-    FOR UPDATE OF events SKIP LOCKED
+    FOR UPDATE SKIP LOCKED
 ), attempts AS (
     DELETE FROM vpay.delivery_attempts
-    USING vpay.webhook_deliveries, old
-    WHERE webhook_deliveries.event_id = old.id
-        AND delivery_attempts.delivery_id = webhook_deliveries.id
+    WHERE delivery_id = ANY(ARRAY(
+        SELECT id
+        FROM vpay.webhook_deliveries
+        WHERE event_id = ANY(ARRAY(SELECT id FROM old))
+    ))
 ), deliveries AS (
     DELETE FROM vpay.webhook_deliveries
-    USING old
-    WHERE webhook_deliveries.event_id = old.id
-), gone AS (
-    DELETE FROM vpay.events
-    USING old
-    WHERE events.seq = old.seq
-    RETURNING events.seq
+    WHERE event_id = ANY(ARRAY(SELECT id FROM old))
 )
-SELECT
-    (SELECT count(*) FROM gone)::integer,
-    (SELECT count(*) FROM first)::integer,
-    coalesce((SELECT max(seq) FROM first), %(after)s::bigint),
-    coalesce(
-        (SELECT max(created_at) FROM first) < now() - make_interval(secs => %(keep)s::float8),
-        false
-    )
+DELETE FROM vpay.events
+WHERE seq = ANY(ARRAY(SELECT seq FROM old))
+RETURNING seq
 
 -- name: rearm
 -- An operator's: back among the pending, with all its tries, and listed again once it is
