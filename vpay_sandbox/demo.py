@@ -42,7 +42,7 @@ Sabotage = Literal["drop-one", "wrong-secret", "two-effects", "remove-event"]
 SABOTAGES: dict[Sabotage, str] = {
     "drop-one": "the receiver answers 2xx to one event and leaves it out of its journal",
     "wrong-secret": "one endpoint of the receiver has another secret",
-    "two-effects": "the rail moves the money of one payment twice",
+    "two-effects": "each rail moves the money of one payment twice",
     "remove-event": "one event's row is deleted from the database before the audit",
 }
 

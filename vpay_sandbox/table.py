@@ -17,10 +17,13 @@ SHOWN = 12
 # Columns of a terminal below which less is said: 80 are enough then.
 NARROW = 98
 
+LEGEND = "unresolved: no word of the rail has ended it; no money taken, a person is told"
+
 
 def show(console: Console, report: Report, folder: Path) -> None:
     """Outcomes, times, and what is wrong. `folder` has the logs and journals."""
     console.print(_outcomes(report, narrow=console.width < NARROW))
+    console.print(LEGEND)
     console.print()
     if report.kills:
         console.print(_kills(report))
