@@ -63,6 +63,7 @@ class Bench:
         config.write_text(
             f'[database]\nurl = "{url}"\n[broker]\nurl = "{broker}"\n'
             '[worker]\nmodules = ["noop"]\n'
+            "[egress]\nallow_private_targets = true\n"
             f'[[merchants]]\nid = "m"\n[[merchants.endpoints]]\nid = "e"\n'
             f'url = "{receiver.endpoint_url("m", "e")}"\nsecrets = ["{SECRET}"]\n'
         )

@@ -18,6 +18,8 @@ from vpay_tasks import telemetry
 
 LEVELS = {
     "errors": 0,
+    "placeholders": 0,
+    "stand_ins": 0,
     "tables": 0,
     "telemetry": 1,
     "config": 1,

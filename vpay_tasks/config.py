@@ -30,6 +30,8 @@ from pydantic import (
 )
 
 from vpay_tasks.errors import Configuration
+from vpay_tasks.placeholders import Filling
+from vpay_tasks.stand_ins import faults_of_rails
 from vpay_tasks.tables import InboxTable, Name, Rungs, Seconds, Table
 
 T = TypeVar("T", bound=Table)
@@ -175,6 +177,16 @@ class MerchantTable(Table):
 
 class LivemodeTable(Table):
     enabled: bool = False
+    """Real money. Refused beside whatever is a sandbox's."""
+
+
+class EgressTable(Table):
+    """Where deliveries may go; see webhooks/egress.py."""
+
+    ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = (443,)
+    """Those that livemode calls. Each one more is a service that a URL can be aimed at."""
+    allow_private_targets: bool = False
+    """For sandboxes: addresses of this machine's own network. Never in livemode."""
 
 
 class LaddersTable(Table):
@@ -227,6 +239,7 @@ class Settings(Table):
     merchants: tuple[MerchantTable, ...] = ()
     inbox: dict[Name, InboxTable] = Field(default_factory=dict)
     livemode: LivemodeTable = LivemodeTable()
+    egress: EgressTable = EgressTable()
     ladders: LaddersTable = LaddersTable()
     windows: WindowsTable = WindowsTable()
     _files: tuple[Path, ...] = PrivateAttr(())
@@ -272,18 +285,20 @@ def read(path: Path, env: Mapping[str, str]) -> Settings:
         raise Configuration(f"cannot read {path}: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise Configuration(f"{path} is not TOML: {error}") from None
-    files: list[Path] = []
-    raw = _filled_in(raw, env, "", faults, files)
+    filling = Filling(env, faults)
+    raw = filling.fill(raw)
     for table, variable in (("database", "VPAY_DATABASE_URL"), ("broker", "VPAY_BROKER_URL")):
         if variable in env:
             raw[table] = {**raw.get(table, {}), "url": env[variable]}
     settings = checked(Settings, raw, "", faults)
     if settings is not None:
         faults += _cross_faults(settings)
+        if settings.livemode.enabled:
+            faults += _livemode_faults(settings, filling)
     if faults or settings is None:
         lines = "\n".join(f"  {fault}" for fault in sorted(set(faults)))
         raise Configuration(f"{path}: {len(set(faults))} fault(s)\n{lines}")
-    settings._files = tuple(dict.fromkeys(files))  # noqa: SLF001 its own module
+    settings._files = tuple(dict.fromkeys(filling.files))  # noqa: SLF001 its own module
     return settings
 
 
@@ -307,8 +322,6 @@ def _cross_faults(settings: Settings) -> Iterable[str]:
             "windows.submit_deadline: must be shorter than windows.recovery, or recovery"
             " judges charges whose confirm still talks to the rail"
         )
-    if settings.livemode.enabled:
-        yield "livemode.enabled: this version has no egress guard yet; it runs in test mode only"
     seen = set()
     for merchant in settings.merchants:
         if merchant.id in seen:
@@ -325,37 +338,27 @@ def _cross_faults(settings: Settings) -> Iterable[str]:
             yield f"merchants.{merchant_id}.api_keys: one holds what no header carries"
 
 
-_PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
+def _livemode_faults(settings: Settings, filling: Filling) -> Iterable[str]:
+    """What may be so in a sandbox, and never beside real money. Endpoints' URLs and the
+    length of their secrets: webhooks/vetting.py."""
+    if settings.egress.allow_private_targets:
+        yield "egress.allow_private_targets: is a sandbox's; livemode calls public addresses only"
+    if not settings.keys.payer_ref:
+        yield "keys.payer_ref: livemode stores payers' numbers under a key, so it needs one"
+    if "SSLKEYLOGFILE" in filling.env:
+        yield "SSLKEYLOGFILE is set: rails' connections would write their keys to that file"
+    for number in range(len(settings.keys.payer_ref)):
+        yield from _in_the_clear(f"keys.payer_ref.{number}", filling)
+    for m, merchant in enumerate(settings.merchants):
+        for e, endpoint in enumerate(merchant.endpoints):
+            for s in range(len(endpoint.secrets)):
+                yield from _in_the_clear(f"merchants.{m}.endpoints.{e}.secrets.{s}", filling)
+    yield from faults_of_rails(settings.rails)
 
 
-def _filled_in(
-    value: Any, env: Mapping[str, str], where: str, faults: list[str], files: list[Path]
-) -> Any:
-    """`value` with its placeholders replaced, and the files they name appended to `files`;
-    names a placeholder's key, never its value."""
-    if isinstance(value, dict):
-        inner = ((k, f"{where}.{k}".strip("."), v) for k, v in value.items())
-        return {k: _filled_in(v, env, path, faults, files) for k, path, v in inner}
-    if isinstance(value, list):
-        return [_filled_in(v, env, f"{where}.{i}", faults, files) for i, v in enumerate(value)]
-    if not isinstance(value, str):
-        return value
-
-    def found(match: re.Match[str]) -> str:
-        name = match.group(1)
-        if name.startswith("file:"):
-            file = Path(name.removeprefix("file:"))
-            files.append(file)
-            try:
-                return file.read_text("utf-8").rstrip("\n")
-            except (OSError, UnicodeDecodeError) as error:
-                faults.append(f"{where}: cannot read ${{{name}}}: {type(error).__name__}")
-                return ""
-        if name not in env:
-            faults.append(f"{where}: the environment has no {name}")
-        return env.get(name, "")
-
-    return _PLACEHOLDER.sub(found, value)
+def _in_the_clear(where: str, filling: Filling) -> Iterable[str]:
+    if not {where, f"{where}.secret"} & filling.keys:
+        yield f"{where}: in livemode ${{NAME}} or ${{file:/path}}; a settings file gets copied"
 
 
 def _dotted(loc: Iterable[object]) -> str:

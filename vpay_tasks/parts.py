@@ -25,6 +25,7 @@ def database(settings: Settings, *, application: str = "vpay", size: int | None 
         hints=Hinter(url, application=application),
         keys=settings.keys,
         windows=settings.windows,
+        livemode=settings.livemode.enabled,
     )
 
 

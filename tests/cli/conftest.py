@@ -38,9 +38,15 @@ def vpay(
 
     monkeypatch.setenv("USER", "tester")
 
-    def call(*words: str, url: str = "http://127.0.0.1:9/path-secret", types: str = "*") -> Said:
+    def call(
+        *words: str,
+        url: str = "http://127.0.0.1:9/path-secret",
+        types: str = "*",
+        private: bool = True,
+    ) -> Said:
         path = tmp_path / "vpay.toml"
         path.write_text(
+            f"[egress]\nallow_private_targets = {str(private).lower()}\n"
             f'[database]\nurl = "{dsn}"\n[[merchants]]\nid = "acme"\n[[merchants.endpoints]]\n'
             f'id = "main"\nurl = "{url}"\nsecrets = ["{SECRET}"]\ntypes = ["{types}"]\n'
         )

@@ -144,6 +144,14 @@ def test_a_ping_that_is_refused_says_so_and_pauses_nobody(
     assert rows(database, "SELECT lane FROM vpay.lanes") == []
 
 
+def test_a_ping_passes_the_guard_of_deliveries(vpay: Call) -> None:
+    with receiving() as receiver:
+        said = vpay("endpoints", "ping", "acme", "main", url=receiver.url, private=False)
+    assert said.code != 0
+    assert "ssrf_blocked: ADDR_LOOPBACK" in said.out + said.err
+    assert receiver.seen == []
+
+
 def test_a_ping_that_nobody_answers_says_so(vpay: Call) -> None:
     with receiving() as receiver:
         url = receiver.url

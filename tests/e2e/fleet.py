@@ -91,6 +91,7 @@ class Fleet:
             "database": {"url": dsn},
             "broker": {"url": broker},
             "worker": {"modules": ["steered"]},
+            "egress": {"allow_private_targets": True},
         }
 
     def write(self) -> Path:

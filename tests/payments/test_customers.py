@@ -56,6 +56,11 @@ def idle(database: Database, customer: Customer, days: int = 366) -> None:
         )
 
 
+def test_a_live_customer_is_told_as_one(database: Database) -> None:
+    (body,) = bodies(database, make_customer(database, livemode=True))
+    assert body["livemode"] is True
+
+
 def test_a_customer_is_told_as_made_and_as_changed_and_not_as_left_alone(
     database: Database,
 ) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from tests.payment_kit import APPROVED, MERCHANT, events, make_intent, opened, scalar
+from tests.payment_kit import APPROVED, MERCHANT, event_rows, events, make_intent, opened, scalar
 from vpay_sandbox.httpd import Hangup
 from vpay_sandbox.stub_rail import StubRail
 from vpay_tasks.config import KeysTable
@@ -61,6 +62,8 @@ BAD: list[dict[str, Any]] = [
     {"metadata": 0},
     {"metadata": {1: "v"}},
     {"metadata": {"k": None}},
+    {"livemode": 1},
+    {"livemode": None},
 ]
 
 
@@ -70,6 +73,32 @@ def test_an_intent_that_can_not_be_paid_or_told_is_refused(database: Database) -
         with database.transaction() as tx, pytest.raises(InvalidRequest):
             create_intent(tx, **{**good, **change})
     assert scalar(database, "SELECT count(*) FROM vpay.payment_intents") == 0
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_an_intent_is_confirmed_in_its_own_mode_only(
+    dsn: str, stub: StubRail, rail: MtnMomo, live: bool
+) -> None:
+    with opened(dsn, livemode=live) as database:
+        with database.transaction() as tx:
+            theirs = create_intent(tx, MERCHANT, 1000, "EUR", livemode=not live)
+            ours = create_intent(tx, MERCHANT, 1000, "EUR", livemode=live)
+        for _ in range(2):
+            with pytest.raises(InvalidRequest, match="livemode=settings"):
+                confirmed(database, theirs, rail)
+        assert stub.requests(SUBMITS) == []
+        assert scalar(database, "SELECT count(*) FROM vpay.charges") == 0
+        assert confirmed(database, ours, rail).charge.payment_intent_id == ours.id
+
+
+def test_an_event_says_the_mode_of_its_intent(dsn: str) -> None:
+    with opened(dsn, livemode=True) as database:
+        with database.transaction() as tx:
+            intent = create_intent(tx, MERCHANT, 1000, "EUR", livemode=True)
+        cancel(database, intent.id)
+        ((_, _, body),) = event_rows(database)
+        assert json.loads(body)["livemode"] is True
+        assert scalar(database, "SELECT livemode FROM vpay.events") is True
 
 
 def test_an_intent_belongs_to_the_callers_transaction(database: Database) -> None:

@@ -87,8 +87,6 @@ def test_what_contradicts_itself_is_a_fault(path: Path) -> None:
         [windows]
         submit_deadline = 60
         recovery = 60
-        [livemode]
-        enabled = true
         [[merchants]]
         id = "m"
         [[merchants]]
@@ -97,7 +95,6 @@ def test_what_contradicts_itself_is_a_fault(path: Path) -> None:
         """,
     )
     assert [line.split(":")[0] for line in found] == [
-        "livemode.enabled",
         "merchants.m.endpoints",
         "merchants",
         "windows.submit_deadline",

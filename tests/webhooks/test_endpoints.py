@@ -89,6 +89,7 @@ def test_the_configuration_hash_moves_with_address_and_secrets_only() -> None:
 
 def written(path: Path, url: str) -> None:
     path.write_text(
+        "[egress]\nallow_private_targets = true\n"
         f'[[merchants]]\nid = "acme"\n[[merchants.endpoints]]\nid = "main"\nurl = "{url}"\n'
     )
 

@@ -115,7 +115,7 @@ def test_a_changed_file_with_such_a_fault_keeps_the_old_endpoints_and_alerts_onc
 
     def write(url: str) -> None:
         tables = f'[[merchants]]\nid = "acme"\n[[merchants.endpoints]]\nid = "main"\nurl = "{url}"'
-        path.write_text(tables)
+        path.write_text("[egress]\nallow_private_targets = true\n" + tables)
 
     def load() -> Settings:
         return config.read(path, {})

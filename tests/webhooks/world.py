@@ -21,9 +21,13 @@ MERCHANT = "acme"
 _numbers = itertools.count(1)
 
 
-def settings(*endpoints: dict[str, Any], merchant: str = MERCHANT) -> Settings:
+def settings(*endpoints: dict[str, Any], merchant: str = MERCHANT, **more: Any) -> Settings:
+    """A sandbox's, unless `more` says otherwise: the receivers are on this machine."""
     tables = tuple(EndpointTable.model_validate(endpoint) for endpoint in endpoints)
-    return Settings(merchants=(MerchantTable(id=merchant, endpoints=tables),))
+    merchants = (MerchantTable(id=merchant, endpoints=tables),)
+    return Settings.model_validate(
+        {"egress": {"allow_private_targets": True}, **more, "merchants": merchants}
+    )
 
 
 def endpoint(url: str = "http://127.0.0.1:9/", **more: Any) -> dict[str, Any]:

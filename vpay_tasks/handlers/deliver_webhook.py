@@ -33,6 +33,7 @@ from vpay_tasks.store.lanes import Pause
 from vpay_tasks.webhooks import send
 from vpay_tasks.webhooks.endpoints import Endpoint
 from vpay_tasks.webhooks.recording import record, tell, tell_closed
+from vpay_tasks.webhooks.send import Trouble
 from vpay_tasks.webhooks.sign import headers, key_id
 
 LOST_RACE_S = 1.0
@@ -45,6 +46,7 @@ class Asked:
 
     attempt: Attempt
     retry_after: str | None = None
+    trouble: Trouble | None = None
 
 
 @task(kinds.DELIVER_WEBHOOK)
@@ -109,6 +111,7 @@ def _post(
         endpoint.url,
         headers(found.body, secrets, int(found.now), event_id=found.event_id, attempt=number),
         found.body,
+        rules=ctx.endpoints.rules,
         connect=ctx.windows.delivery_connect,
         whole=ctx.windows.delivery_attempt,
         hide=secrets,
@@ -123,9 +126,20 @@ def _post(
         address=answer.address,
         config_hash=endpoint.config_hash,
         key_ids=[key_id(secret) for secret in secrets],
-        digest=digest,
+        # Without it the attempt is no silence of the receiver's: nobody looked for it.
+        digest=None if answer.trouble is Trouble.URL else digest,
     )
-    return Asked(attempt, answer.retry_after)
+    _tell_name_trouble(ctx, found, endpoint, answer)
+    return Asked(attempt, answer.retry_after, answer.trouble)
+
+
+def _tell_name_trouble(
+    ctx: Context, found: Delivery, endpoint: Endpoint, answer: send.Answer
+) -> None:
+    trouble = answer.excerpt if answer.trouble is Trouble.NAME else None
+    if ctx.endpoints.is_new_trouble(endpoint, trouble):
+        sentence = "an endpoint's name leads nowhere that we call"
+        tell(Severity.ERROR, sentence, "endpoint_name", found, error=trouble)
 
 
 def _not_sent(found: Delivery, endpoint: Endpoint | None) -> Asked:
@@ -179,7 +193,8 @@ def _gone(ctx: Context, found: Delivery, asked: Asked) -> Answer:
 
 def _failed(ctx: Context, found: Delivery, asked: Asked) -> Answer:
     delay = rules.next_delay(
-        ctx.ladders.delivery,
+        # Time mends a name's trouble, never a URL that is refused as it is written.
+        () if asked.trouble is Trouble.URL else ctx.ladders.delivery,
         found.attempts - found.ladder_from,
         spread=random.random(),  # noqa: S311 - spreads a herd, hides nothing
         status=asked.attempt.status,

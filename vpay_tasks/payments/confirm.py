@@ -117,7 +117,7 @@ def confirm(
         return deadline - clock()
 
     with patient(db, left) as tx:
-        written = _write(tx, intent_id, wish, keys, db.windows.submit_deadline)
+        written = _write(tx, db, intent_id, wish, keys)
     if isinstance(written, Exists):
         return written
     charge = written
@@ -183,7 +183,7 @@ class _Wish:
 
 
 def _write(
-    tx: Connection, intent_id: str, wish: _Wish, keys: PayerRing, submit_deadline: float
+    tx: Connection, db: Database, intent_id: str, wish: _Wish, keys: PayerRing
 ) -> Charge | Exists:
     """Step 1: the charge with its reference, and the poll that will look after it."""
     if not intents.lock(tx, intent_id):
@@ -197,6 +197,7 @@ def _write(
         raise Conflict(f"payment intent {intent_id} can't be confirmed: it is over")
     if sessions.expired_of_intent(tx, intent_id):
         raise Conflict(f"payment intent {intent_id} can't be confirmed: its page has expired")
+    _check_mode(intent, db)
     wish.fits(intent)
     charge = charges.insert(
         tx,
@@ -217,9 +218,20 @@ def _write(
         kinds.POLL_CHARGE,
         {"charge_id": charge.id},
         dedupe_key=kinds.poll_key(charge.id),
-        delay=submit_deadline,
+        delay=db.windows.submit_deadline,
     )
     return charge
+
+
+def _check_mode(intent: PaymentIntent, db: Database) -> None:
+    """Whoever marks the intent and whoever holds the rails may be two programs: real money
+    must not move for an intent whose events call it a test, nor the other way round."""
+    if intent.livemode != db.livemode:
+        theirs, ours = ("live", "test") if intent.livemode else ("test", "live")
+        raise InvalidRequest(
+            f"payment intent {intent.id} is a {theirs} one and these settings are {ours} mode's:"
+            " create it with livemode=settings.livemode.enabled"
+        )
 
 
 def _answer(charge: Charge, flow: Flow) -> Confirmation:

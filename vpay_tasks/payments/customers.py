@@ -11,7 +11,7 @@ from vpay_tasks.core.events import EventType, customer_object, redacted
 from vpay_tasks.core.ids import RAW_BYTES, new_id
 from vpay_tasks.errors import Conflict, NotFound, sanitise
 from vpay_tasks.payments import outbox
-from vpay_tasks.payments.inputs import check_name, check_text, checked
+from vpay_tasks.payments.inputs import check_mode, check_name, check_text, checked
 from vpay_tasks.store import customers, events, sql
 from vpay_tasks.store.db import Database
 
@@ -37,10 +37,12 @@ def create_customer(
     email: str | None = None,
     phone: str | None = None,
     metadata: Mapping[str, str] | None = None,
+    livemode: bool = False,
 ) -> Customer:
-    """Write a customer, and `customer.created`, in the caller's transaction. Raises
-    InvalidRequest before anything is written."""
+    """Write a customer, and `customer.created`, in the caller's transaction; `livemode` is
+    the settings' `livemode.enabled`. Raises InvalidRequest before anything is written."""
     check_name("merchant_id", merchant_id)
+    check_mode(livemode)
     _check(name, email, phone)
     customer = customers.insert(
         tx,
@@ -50,7 +52,7 @@ def create_customer(
         email=email,
         phone=phone,
         metadata=checked(metadata),
-        livemode=False,
+        livemode=livemode,
     )
     _tell(tx, EventType.CUSTOMER_CREATED, customer)
     return customer

@@ -24,6 +24,12 @@ def check_text(what: str, text: object, longest: int) -> None:
         raise InvalidRequest(f"{what}: 1 to {longest} printable characters")
 
 
+def check_mode(livemode: object) -> None:
+    """Raise InvalidRequest for what is neither True nor False: None would be test mode."""
+    if not isinstance(livemode, bool):
+        raise InvalidRequest("livemode: True or False")
+
+
 def check_url(what: str, url: object) -> None:
     """Raise InvalidRequest for what no browser can be sent to."""
     if not (

@@ -11,7 +11,7 @@ from vpay_tasks.core.events import EventType
 from vpay_tasks.core.ids import RAW_BYTES, new_id
 from vpay_tasks.errors import Conflict, NotFound, sanitise
 from vpay_tasks.payments import settlement
-from vpay_tasks.payments.inputs import check_name, checked
+from vpay_tasks.payments.inputs import check_mode, check_name, checked
 from vpay_tasks.store import charges, customers, intents, sql
 from vpay_tasks.store.db import Database
 
@@ -24,12 +24,15 @@ def create_intent(
     *,
     customer_id: str | None = None,
     metadata: Mapping[str, str] | None = None,
+    livemode: bool = False,
 ) -> PaymentIntent:
     """Write an intent of `amount` minor units in the caller's transaction (a psycopg 3
     connection). `metadata` is the merchant's own: at most 50 strings, shown in events.
-    A customer's payment counts as a use of them. Raises InvalidRequest, and NotFound or
+    `livemode` is the settings' `livemode.enabled`: `confirm` refuses an intent of the other
+    mode. A customer's payment counts as a use of them. Raises InvalidRequest, and NotFound or
     Conflict for a customer who isn't there or was erased, before anything is written."""
     check_name("merchant_id", merchant_id)
+    check_mode(livemode)
     amount, metadata = money.checked_amount(amount, currency), checked(metadata)
     if customer_id is not None:
         _in_use(tx, merchant_id, customer_id)
@@ -41,7 +44,7 @@ def create_intent(
         amount=amount,
         currency=currency,
         metadata=metadata,
-        livemode=False,  # test mode only, until deliveries have an egress guard
+        livemode=livemode,
     )
 
 

@@ -95,12 +95,15 @@ class Database:
         hints: HintSink | None = None,
         keys: KeysTable = KeysTable(),  # noqa: B008 - frozen
         windows: WindowsTable = WindowsTable(),  # noqa: B008 - frozen
+        livemode: bool = False,
     ) -> None:
         self.url = url
         self.keys = keys
         """What payers' numbers are stored under."""
         self.windows = windows
         """The deadlines that writers to this database keep."""
+        self.livemode = livemode
+        """Whether the settings' rails move real money."""
         self.application = application
         self._size = size
         self._pool: ConnectionPool[Connection] | None = None

@@ -21,7 +21,7 @@ from vpay_tasks.config import EndpointSecret, EndpointTable, MerchantTable, Sett
 from vpay_tasks.core import kinds
 from vpay_tasks.errors import Configuration, Severity, describe
 from vpay_tasks.telemetry import alert, say
-from vpay_tasks.webhooks import vetting
+from vpay_tasks.webhooks import egress, vetting
 from vpay_tasks.webhooks.sign import SIGNATURES_MAX, is_usable, key_id
 
 LOOK_EVERY_S: Final = 5.0
@@ -92,6 +92,9 @@ class Endpoints:
         self._was_there = path is not None and _mark(path) is not None
         self._broken = False
         self._by_merchant = _by_merchant(settings.merchants)
+        self._troubles: dict[str, str] = {}
+        self.rules = egress.rules(settings)
+        """Of the settings that the process began with: what it may call changes by restart."""
 
     def __repr__(self) -> str:
         return f"Endpoints({sum(map(len, self._by_merchant.values()))})"
@@ -121,6 +124,17 @@ class Endpoints:
             for endpoint in endpoints.values()
             if endpoint.cap is not None
         }
+
+    def is_new_trouble(self, endpoint: Endpoint, trouble: str | None) -> bool:
+        """Whether this process hears of the endpoint's trouble for the first time since an
+        attempt without one (None). A thousand deliveries to one dead name alert once."""
+        with self._lock:
+            if trouble is None:
+                self._troubles.pop(endpoint.lane, None)
+                return False
+            before = self._troubles.get(endpoint.lane)
+            self._troubles[endpoint.lane] = trouble
+            return before != trouble
 
     def look_now(self) -> None:
         """Read the file again if it changed, without waiting for the five seconds."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from vpay_tasks.config import Settings
 from vpay_tasks.core import events, ids
 from vpay_tasks.errors import Configuration
-from vpay_tasks.webhooks import send
+from vpay_tasks.webhooks import egress, send
 from vpay_tasks.webhooks.endpoints import Endpoint
 from vpay_tasks.webhooks.send import Answer
 from vpay_tasks.webhooks.sign import headers
@@ -36,6 +36,7 @@ def ping(endpoint: Endpoint, settings: Settings, *, now: datetime) -> Answer:
         endpoint.url,
         headers(body, secrets, seconds, event_id=ping_id, attempt=1),
         body,
+        rules=egress.rules(settings),
         connect=settings.windows.delivery_connect,
         whole=settings.windows.delivery_attempt,
         hide=secrets,

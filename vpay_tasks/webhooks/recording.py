@@ -38,7 +38,11 @@ def record(
 
 
 def tell(
-    severity: Severity, sentence: str, action: str, found: Delivery, **fields: float | None
+    severity: Severity,
+    sentence: str,
+    action: str,
+    found: Delivery,
+    **fields: float | str | None,
 ) -> None:
     """Alert about one delivery."""
     alert(severity, sentence, action=action, **_names(found), **fields)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from vpay_tasks.errors import InvalidRequest, VpayError, describe
@@ -26,6 +27,15 @@ _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]{0,4096}", re.ASCII)
 
 
+class Trouble(Enum):
+    """Why nothing was sent, when that is not the receiver's doing."""
+
+    URL = "url"
+    """The guard refuses the URL as it is written, now and later."""
+    NAME = "name"
+    """The name's answer was refused, or there was none. It may pass."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """What came of one POST. `status` None: no answer, and `excerpt` says why."""
@@ -35,6 +45,7 @@ class Answer:
     seconds: float
     address: str | None = None
     retry_after: str | None = None
+    trouble: Trouble | None = None
 
 
 class Withheld(Exception):
@@ -67,13 +78,15 @@ def post(
     headers: Mapping[str, str],
     body: bytes,
     *,
+    rules: egress.Rules,
     connect: float,
     whole: float,
     hide: tuple[str, ...] = (),
     tls: ssl.SSLContext | None = None,
     may_send: Callable[[], bool] = lambda: True,
 ) -> Answer:
-    """POST `body` to `url` within `whole` seconds, of which the connection may take `connect`.
+    """POST `body` to `url` within `whole` seconds, of which the connection may take `connect`,
+    if `rules` let it go there.
 
     Never raises for anything that the receiver, the network or the URL does. `hide` are
     secrets that the answer's excerpt must not repeat. `tls` replaces the shared context.
@@ -83,16 +96,22 @@ def post(
     deadline = Deadline(whole)
     address: str | None = None
     try:
-        target = egress.parse(url)
+        target = egress.parse(url, rules)
         request = _request(target, headers, body)
-        plain, found = _connected(target, min(connect, whole), deadline)
+        plain, found = _connected(target, rules, min(connect, whole), deadline)
         address = str(found)
         with closing(_secured(plain, target, deadline, tls or _shared_tls())) as connection:
             if not may_send():
                 raise Withheld
             count("posts")
             incoming = _converse(connection, request, deadline)
-    # ValueError: a host that IDNA or TLS can't take.
+    except egress.EgressRefused as refused:
+        return Answer(None, str(refused), deadline.spent, trouble=Trouble.URL)
+    except egress.NameRefused as refused:
+        return Answer(None, str(refused), deadline.spent, trouble=Trouble.NAME)
+    except egress.NameUnresolved as failed:
+        return Answer(None, describe(failed), deadline.spent, trouble=Trouble.NAME)
+    # ValueError: a host that TLS can't take.
     except (OSError, ValueError, VpayError) as error:
         return Answer(None, describe(error), deadline.spent, address)
     return Answer(
@@ -105,12 +124,12 @@ def post(
 
 
 def _connected(
-    target: egress.Target, connect: float, deadline: Deadline
+    target: egress.Target, rules: egress.Rules, connect: float, deadline: Deadline
 ) -> tuple[socket.socket, egress.Address]:
     """A socket to the first address that takes it, all within `connect` seconds."""
     limit = Deadline(min(connect, deadline.left()))
     failure: OSError | None = None
-    for address in egress.resolve(target, limit.left()):
+    for address in egress.resolve(target, limit.left(), rules):
         plain = socket.socket(address.family, socket.SOCK_STREAM)
         try:
             plain.settimeout(limit.left())

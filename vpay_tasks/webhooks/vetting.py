@@ -16,27 +16,35 @@ from vpay_tasks.webhooks.sign import SIGNATURES_MAX, is_usable
 
 _TYPES: Final = tuple(kind.value for kind in EventType)
 _FAMILIES: Final = tuple(sorted({f"{kind.rpartition('.')[0]}.*" for kind in _TYPES}))
+SECRET_MIN: Final = 32
+"""Bytes of a secret in livemode, without its prefix: the 24 random ones of a usual `whsec_`
+in their base64. Shorter ones can be guessed offline, from one delivery."""
 
 
 def faults(settings: Settings) -> list[str]:
     """A line for each setting of an endpoint that no delivery could be made with. Never
     quotes a URL or a secret. An endpoint without a secret is none: its deliveries wait."""
+    rules = egress.rules(settings)
     return [
         f"merchants.{merchant.id}.endpoints.{endpoint.id}.{fault}"
         for merchant in settings.merchants
         for endpoint in merchant.endpoints
-        for fault in (*_url(endpoint), *_secrets(endpoint), *_types(endpoint))
+        for fault in (
+            *_url(endpoint, rules),
+            *_secrets(endpoint, SECRET_MIN if rules.livemode else 0),
+            *_types(endpoint),
+        )
     ]
 
 
-def _url(endpoint: EndpointTable) -> Iterator[str]:
+def _url(endpoint: EndpointTable, rules: egress.Rules) -> Iterator[str]:
     try:
-        egress.parse(endpoint.url)
+        egress.parse(endpoint.url, rules)
     except egress.EgressRefused as refused:
-        yield f"url: {refused}"
+        yield f"url: {refused} ({refused.why})"
 
 
-def _secrets(endpoint: EndpointTable) -> Iterator[str]:
+def _secrets(endpoint: EndpointTable, shortest: int) -> Iterator[str]:
     if len(endpoint.secrets) > SIGNATURES_MAX:
         yield f"secrets: at most {SIGNATURES_MAX}, take out the oldest"
     for number, entry in enumerate(endpoint.secrets):
@@ -47,6 +55,8 @@ def _secrets(endpoint: EndpointTable) -> Iterator[str]:
             yield f"secrets.{number}: holds white space around it, or a line break"
         elif secret.startswith(("v1,", "v1a,")):
             yield f"secrets.{number}: is a signature (v1,…) and no secret"
+        elif len(secret.removeprefix("whsec_").encode()) < shortest:
+            yield f"secrets.{number}: livemode takes {shortest} bytes and more"
 
 
 def _types(endpoint: EndpointTable) -> Iterator[str]:

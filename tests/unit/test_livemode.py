@@ -1,0 +1,114 @@
+"""What may stand in a sandbox's settings is refused beside real money."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vpay_tasks import config
+from vpay_tasks.errors import Configuration
+from vpay_tasks.webhooks import vetting
+
+KEY = "dmlkZW8ga2lsbGVkIHRoZSByYWRpbyBzdGFyIC4uLi4="
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+ENV = {"PAYER_KEY": KEY, "HOOK_SECRET": SECRET, "OLD_SECRET": SECRET + "x"}
+
+GOOD = """
+[livemode]
+enabled = true
+[keys]
+payer_ref = ["${PAYER_KEY}"]
+[rails.mtn_momo]
+base_url = "https://proxy.momoapi.mtn.com"
+[[merchants]]
+id = "acme"
+[[merchants.endpoints]]
+id = "main"
+url = "https://hooks.example.com/acme"
+secrets = ["${HOOK_SECRET}", { secret = "${OLD_SECRET}", expires = 2030-01-01T00:00:00Z }]
+"""
+
+
+def faults(tmp_path: Path, text: str, env: dict[str, str] | None = None) -> list[str]:
+    """Of the settings as they are read, and of the endpoints in them."""
+    path = tmp_path / "vpay.toml"
+    path.write_text(text, "utf-8")
+    try:
+        return vetting.faults(config.read(path, ENV if env is None else env))
+    except Configuration as error:
+        return [line.strip() for line in str(error).splitlines()[1:]]
+
+
+def changed(old: str, new: str) -> str:
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+def test_livemode_is_read_when_nothing_of_a_sandbox_is_beside_it(tmp_path: Path) -> None:
+    assert faults(tmp_path, GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (GOOD + "[egress]\nallow_private_targets = true\n", "egress.allow_private_targets: is a"),
+        (changed('"${PAYER_KEY}"', ""), "keys.payer_ref: livemode stores"),
+        (changed("${PAYER_KEY}", KEY), "keys.payer_ref.0: in livemode ${NAME} or"),
+        (changed("${HOOK_SECRET}", SECRET), "merchants.0.endpoints.0.secrets.0: in livemode"),
+        (changed("${HOOK_SECRET}", "x${HOOK_SECRET}"), "merchants.0.endpoints.0.secrets.0: in "),
+        (changed("${OLD_SECRET}", SECRET), "merchants.0.endpoints.0.secrets.1: in livemode"),
+        (changed("https://proxy", "http://proxy"), "rails.mtn_momo.base_url: in livemode https"),
+        (changed("proxy.", "sandbox."), "rails.mtn_momo.base_url: a sandbox's or a stand-in's"),
+        (changed("proxy.", "MockRail."), "rails.mtn_momo.base_url: a sandbox's or a stand-in's"),
+        (changed("https://hooks", "http://hooks"), "url: ssrf_blocked: SCHEME"),
+        (changed("hooks.", "wiremock."), "url: ssrf_blocked: HOST_NAME"),
+        (changed("hooks.example.com", "localhost"), "url: ssrf_blocked: HOST_NAME"),
+        (changed("hooks.example.com", "93.184.216.34"), "url: ssrf_blocked: HOST_LITERAL"),
+        (changed("hooks.example.com", "10.0.0.1"), "url: ssrf_blocked: ADDR_PRIVATE"),
+        (changed("hooks.example.com", "hooks.example.com:8443"), "url: ssrf_blocked: PORT"),
+    ],
+)
+def test_a_sandboxs_setting_beside_real_money_is_a_fault_by_name(
+    tmp_path: Path, text: str, fault: str
+) -> None:
+    (found,) = faults(tmp_path, text)
+    assert fault in found
+    assert SECRET not in found
+    assert KEY not in found
+
+
+@pytest.mark.parametrize(
+    ("secret", "right"),
+    [("s" * 31, False), ("whsec_" + "s" * 31, False), ("s" * 32, True), ("é" * 16, True)],
+)
+def test_a_secret_that_can_be_guessed_is_a_fault(tmp_path: Path, secret: str, right: bool) -> None:
+    found = faults(tmp_path, GOOD, {**ENV, "HOOK_SECRET": secret})
+    short = "merchants.acme.endpoints.main.secrets.0: livemode takes 32 bytes and more"
+    assert found == ([] if right else [short])
+
+
+def test_a_secret_from_a_file_is_none_in_the_clear(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET + "\n")
+    assert faults(tmp_path, changed("${HOOK_SECRET}", f"${{file:{tmp_path}/secret}}")) == []
+
+
+def test_a_file_of_tls_keys_is_refused_beside_real_money(tmp_path: Path) -> None:
+    (found,) = faults(tmp_path, GOOD, {**ENV, "SSLKEYLOGFILE": "/tmp/keys"})
+    assert found.startswith("SSLKEYLOGFILE is set: ")
+
+
+def test_further_ports_are_called_by_livemode_when_they_are_allowed(tmp_path: Path) -> None:
+    text = changed("hooks.example.com", "hooks.example.com:8443")
+    assert faults(tmp_path, text + "[egress]\nports = [443, 8443]\n") == []
+
+
+def test_nothing_of_it_is_asked_of_test_mode(tmp_path: Path) -> None:
+    sandbox = (
+        GOOD.replace("enabled = true", "enabled = false")
+        .replace("${HOOK_SECRET}", "short")
+        .replace("${PAYER_KEY}", KEY)
+        .replace("https://", "http://")
+        .replace("hooks.example.com", "localhost")
+    )
+    assert faults(tmp_path, sandbox + "[egress]\nallow_private_targets = true\n") == []
