@@ -660,7 +660,9 @@ CREATE INDEX charges_callback_key ON vpay.charges USING btree (provider_code, ((
 
 CREATE INDEX charges_contradicted ON vpay.charges USING btree (contradicted_at) WHERE (contradicted_at IS NOT NULL);
 
-CREATE INDEX charges_live ON vpay.charges USING btree (updated_at) WHERE (state = ANY (ARRAY['submitting'::text, 'submitted'::text, 'pending'::text, 'unresolved'::text]));
+CREATE INDEX charges_unresolved ON vpay.charges USING btree (created_at) WHERE (state = 'unresolved'::text);
+
+CREATE INDEX charges_untouched ON vpay.charges USING btree (updated_at, id) WHERE (state = ANY (ARRAY['submitting'::text, 'submitted'::text, 'pending'::text, 'unresolved'::text]));
 
 CREATE INDEX charges_with_words ON vpay.charges USING btree (updated_at) WHERE (failure_raw IS NOT NULL);
 
@@ -679,6 +681,8 @@ CREATE INDEX deliveries_pending ON vpay.webhook_deliveries USING btree (merchant
 CREATE INDEX delivery_attempts_of ON vpay.delivery_attempts USING btree (delivery_id, id);
 
 CREATE INDEX events_of_merchant ON vpay.events USING btree (merchant_id, list_seq) WHERE (list_seq IS NOT NULL);
+
+CREATE INDEX events_of_object ON vpay.events USING btree (object_id, seq);
 
 CREATE INDEX events_pending ON vpay.events USING btree (seq) WHERE (fanout_state = 'pending'::text);
 

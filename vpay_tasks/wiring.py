@@ -17,6 +17,7 @@ from vpay_tasks.handlers import (
     resubmit_charge,
     scan_deliveries,
     scan_inbox,
+    scan_live_charges,
     sweep_expired,
     sweep_idle_customers,
     sweep_retention,
@@ -47,6 +48,7 @@ BUILT_IN = (
     sweep_idle_customers,
     sweep_retention,
     scan_deliveries,
+    scan_live_charges,
 )
 """Importing a module of handlers declares its kinds."""
 

@@ -67,6 +67,14 @@ SCAN_INBOX = Kind(
     singleton="scan:inbox",
     every=600.0,
 )
+SCAN_LIVE_CHARGES = Kind(
+    "scan_live_charges",
+    queue="housekeeping",
+    protected=True,
+    built_in=True,
+    singleton="scan:live",
+    every=600.0,
+)
 SINGLETON_WINDOWS = {
     "scan_deliveries": "scan_every",
     "fan_out_events": "fan_out_every",
@@ -74,6 +82,7 @@ SINGLETON_WINDOWS = {
     "sweep_expired": "sweep_every",
     "sweep_idle_customers": "sweep_every",
     "sweep_retention": "sweep_every",
+    "scan_live_charges": "scan_every",
 }
 """Which of the settings' windows is a singleton's interval."""
 
@@ -93,6 +102,7 @@ BUILT_IN = {
         SWEEP_IDLE_CUSTOMERS,
         SWEEP_RETENTION,
         SCAN_DELIVERIES,
+        SCAN_LIVE_CHARGES,
     )
 }
 

@@ -83,7 +83,7 @@ SELECT
         FROM (
             SELECT FROM vpay.charges
             WHERE state = 'unresolved'
-            ORDER BY updated_at
+            ORDER BY created_at
             LIMIT %(cap)s::bigint
         ) AS unresolved
     ),
