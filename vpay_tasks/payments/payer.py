@@ -44,6 +44,7 @@ class PayerRing:
     """A ring of Fernet keys, newest first: the first encrypts, all decrypt."""
 
     def __init__(self, keys: Sequence[Fernet]) -> None:
+        self._newest = keys[0] if keys else None
         self._ring = MultiFernet(keys) if keys else None
 
     def __repr__(self) -> str:
@@ -67,6 +68,20 @@ class PayerRing:
             except InvalidToken:
                 pass
         raise Internal("keys.payer_ref: no key of the ring opens a stored payer; put it back")
+
+    def is_newest(self, sealed: str) -> bool:
+        """Whether the newest key sealed it."""
+        try:
+            return self._newest is not None and bool(self._newest.decrypt(sealed.encode()))
+        except InvalidToken:
+            return False
+
+    def renewed(self, sealed: str) -> str | None:
+        """The same number under the newest key; None when no key of the ring opens it."""
+        try:
+            return None if self._ring is None else self._ring.rotate(sealed.encode()).decode()
+        except InvalidToken:
+            return None
 
 
 def ring_of(keys: KeysTable) -> PayerRing:
