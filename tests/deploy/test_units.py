@@ -10,6 +10,7 @@ import subprocess
 from typing import Any
 
 import pytest
+import uvicorn
 import yaml
 from dramatiq.cli import make_argument_parser
 
@@ -33,7 +34,7 @@ SETUP.read(ROOT / "setup.cfg", "utf-8")
 def commands() -> set[str]:
     """The commands that an installation has."""
     scripts = SETUP["options.entry_points"]["console_scripts"].split("\n")
-    return {line.partition("=")[0].strip() for line in scripts if line} | {"dramatiq"}
+    return {line.partition("=")[0].strip() for line in scripts if line} | {"dramatiq", "uvicorn"}
 
 
 def served(words: list[str]) -> list[str]:
@@ -43,6 +44,16 @@ def served(words: list[str]) -> list[str]:
     arguments = parser.parse_args(words[1:])
     assert arguments.broker == "vpay_tasks.actors"
     return list(arguments.queues)
+
+
+def serves(words: list[str]) -> None:
+    """Options of uvicorn, read as it reads them."""
+    context = uvicorn.main.make_context("uvicorn", list(words), resilient_parsing=True)
+    options = context.params
+    assert options["app"] == "vpay_tasks.web:app"
+    assert options["limit_concurrency"] == 1_000
+    assert options["timeout_graceful_shutdown"] <= Settings().worker.grace
+    assert not options["workers"]
 
 
 def directive(unit: str, name: str) -> str:
@@ -69,6 +80,8 @@ def test_units_start_what_an_installation_has() -> None:
         assert command in commands()
         if command == "dramatiq":
             assert served([command, *words[1:]]) == ["some-queue"]
+        if command == "uvicorn":
+            serves(words[1:])
 
 
 def test_supervisors_wait_for_longer_than_the_grace() -> None:
@@ -85,7 +98,8 @@ def test_the_target_wants_a_dispatcher_and_two_groups_for_every_queue() -> None:
     target = (DEPLOY / "systemd" / "vpay.target").read_text("utf-8")
     wanted = [name for line in re.findall(r"^Wants=(.*)$", target, re.M) for name in line.split()]
     groups = {f"vpay-worker@{queue}-{n}.service" for queue in QUEUES for n in (1, 2)}
-    assert set(wanted) == groups | {"vpay-dispatch.service"}
+    web = {f"vpay-web@{port}.service" for port in (8001, 8002)}
+    assert set(wanted) == groups | web | {"vpay-dispatch.service"}
     assert {re.sub(r"@.*\.", "@.", name) for name in wanted} == {path.name for path in UNITS}
 
 
@@ -96,6 +110,8 @@ def test_services_run_what_the_image_has(name: str) -> None:
     if words[0] == "dramatiq":
         assert served(words) == [name]
         assert OURS[name]["deploy"]["replicas"] == 2
+    if words[0] == "uvicorn":
+        serves(words[1:])
 
 
 def test_compose_serves_every_queue_and_dispatches() -> None:
@@ -114,6 +130,9 @@ def test_the_example_settings_are_valid_and_prometheus_scrapes_their_port() -> N
     scraped = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text("utf-8"))
     (target,) = scraped["scrape_configs"][0]["static_configs"][0]["targets"]
     assert target == f"dispatch:{settings.dispatch.metrics_port}"
+    (target,) = scraped["scrape_configs"][1]["static_configs"][0]["targets"]
+    assert target == f"web:{OURS['web']['expose'][0]}"
+    assert settings.web.metrics
     assert OURS["dispatch"]["expose"] == [str(settings.dispatch.metrics_port)]
     assert scraped["rule_files"] == ["vpay.rules.yml"]
 
@@ -133,8 +152,7 @@ def test_files_that_compose_mounts_and_builds_are_there() -> None:
 
 def test_the_image_installs_extras_that_exist_and_runs_a_command_of_ours() -> None:
     text = (DEPLOY / "Dockerfile").read_text("utf-8")
-    extras = re.findall(r"/src\[(\w+)\]", text)
-    assert extras
-    assert set(extras) <= set(SETUP["options.extras_require"])
+    (extras,) = re.findall(r"/src\[([\w,]+)\]", text)
+    assert set(extras.split(",")) <= set(SETUP["options.extras_require"])
     (command,) = re.findall(r'^CMD \["([\w-]+)"\]$', text, re.M)
     assert command in commands()

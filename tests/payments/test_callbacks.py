@@ -222,6 +222,17 @@ def test_a_poll_that_ends_its_charge_leaves_a_later_callback_its_ask(
     assert len(stub.requests(STATUS)) == 2
 
 
+def test_a_poll_that_is_due_anyway_learns_that_it_is_to_ask_once_more(
+    database: Database, stub: StubRail, polls: Polls
+) -> None:
+    """As behind a confirm that was declined: its poll stands, due, and would not ask."""
+    charge = make_charge(database, state=State.FAILED, age=300)
+    stub.script(STATUS, told(charge, "FAILED", reason="EXPIRED"))
+    assert [call_back(database, charge) for _ in range(2)] == [Outcome.PULLED, Outcome.REPEATED]
+    assert polls.run(charge) is None
+    assert len(stub.requests(STATUS)) == 1
+
+
 class Sink:
     """Where hints go."""
 

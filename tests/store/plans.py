@@ -105,6 +105,13 @@ LOAD: Final = (
     "INSERT INTO vpay.rate_limits (id, scope, attempts, elapses_at)"
     " SELECT sha256(i::text::bytea), 's', 1, now() + interval '1 h'"
     " FROM generate_series(1, 100000) AS i",
+    # 100,000 charges of two rails, each with a key.
+    "INSERT INTO vpay.payment_intents (id, merchant_id, amount, currency)"
+    " SELECT 'pk_' || i, 'm', 1, 'EUR' FROM generate_series(1, 100000) AS i",
+    "INSERT INTO vpay.charges (id, payment_intent_id, provider_code, provider_reference_id,"
+    " amount, currency, provider_ref_extra)"
+    " SELECT 'ck_' || i, 'pk_' || i, 'rail' || i % 2, 'r' || i, 1, 'EUR',"
+    " jsonb_build_object('callback_key', 'k' || i) FROM generate_series(1, 100000) AS i",
 )
 
 

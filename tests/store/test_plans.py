@@ -58,7 +58,8 @@ class Case:
     rows: int = 0
 
 
-NUDGE = {"dedupe_key": "k500000", "floor": 0.0}
+NUDGE = {"dedupe_key": "k500000", "floor": 0.0, "wait": 0.0, "adding": "{}"}
+RAIL = {"provider_code": "rail0"}
 REAP = {"max_crashes": 5, "protected": ["p"]}
 GONE = {**REAP, "silence": 1.2, "settling": 0.0}
 RUN = {"run": some_uuid(), "worker": "w", "run_lease": 30.0, "known": ["k"]}
@@ -108,6 +109,20 @@ CASES = {
     "reap_expired": Case(leases.SQL["reap_expired"], REAP, 500, thrown_away=204),
     "reap_gone": Case(leases.SQL["reap_gone"], GONE, 500, thrown_away=204),
     "pull_forward": Case(jobs.SQL["pull_forward"], NUDGE, 40),
+    "stands_by": Case(jobs.SQL["stands_by"], NUDGE, 15),
+    "a callback's reference": Case(
+        charges.SQL["find_by_reference"], {**RAIL, "reference": "r50000"}, 15
+    ),
+    "a callback's reference, unknown": Case(
+        charges.SQL["find_by_reference"], {**RAIL, "reference": "r0"}, 10
+    ),
+    "a callback's key": Case(charges.SQL["find_by_callback_key"], {**RAIL, "key": "k50000"}, 15),
+    "a callback's key, unknown": Case(
+        charges.SQL["find_by_callback_key"], {**RAIL, "key": "k0"}, 10
+    ),
+    "next_ask": Case(charges.SQL["next_ask"], {"id": "ck_50", "floor": 10.0, "window": 60.0}, 15),
+    # Most of it is the trigger's function, read anew in each session.
+    "asking": Case(charges.SQL["asking"], {"id": "ck_50"}, 100),
     "enqueue": Case(
         jobs.SQL["enqueue"], {**JOB, "queue": "plain", "dedupe_key": "new", "lane": "l"}, 40
     ),

@@ -21,6 +21,11 @@ BODY_MAX: Final = 16 * 1_024
 """Bytes. The longest callback that a rail documents has under 1 KiB; lower: a rail that adds
 fields is refused; higher: more memory for whoever floods us."""
 
+REFUSED: Final = "refused"
+FAILED: Final = "failed"
+OUTCOMES: Final = (*(outcome.value for outcome in callbacks.Outcome), REFUSED, FAILED)
+"""As they are counted: what became of it; REFUSED: it can't be read; FAILED: we could not."""
+
 METHODS: Final = ("POST", "PUT")
 """MTN documents that it may use either."""
 
@@ -29,13 +34,13 @@ def routes(desk: Desk) -> list[Route]:
     async def callback(request: Request) -> Response:
         code = request.path_params["code"]
         if code not in desk.rails:
-            desk.seen.callback("unknown", "refused")
+            desk.seen.callback("unknown", REFUSED)
             raise NotFound("a callback of no rail of ours")
         try:
             outcome = await _take(desk, code, request)
         except VpayError as error:
             # 4xx: what was sent can't be read. 5xx: it may be sent again, and need not be.
-            desk.seen.callback(code, "refused" if error.http < 500 else "failed")
+            desk.seen.callback(code, REFUSED if error.http < 500 else FAILED)
             raise
         desk.seen.callback(code, outcome.value)
         # 2xx for whatever is well-formed: a rail that gets anything else sends it again, for

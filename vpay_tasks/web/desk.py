@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from vpay_tasks.config import Settings
@@ -29,7 +29,7 @@ class Desk:
     database: Database
     rails: dict[str, RailPort]
     inbox: Inbox
-    seen: Seen = field(default_factory=Seen)
+    seen: Seen
 
     def __post_init__(self) -> None:
         self._room = asyncio.Semaphore(self.settings.web.threads)

@@ -20,6 +20,7 @@ from vpay_tasks.parts import database, inbox, rails
 from vpay_tasks.telemetry import report_failure, say
 from vpay_tasks.web import callbacks, events, health, receiver
 from vpay_tasks.web.desk import Desk
+from vpay_tasks.web.metrics import Seen
 
 CLOSE: Final = {"Connection": "close"}
 """With every refusal: what is still coming of a request that was not read to its end would be
@@ -31,10 +32,11 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def make(settings: Settings) -> Starlette:
     """The app of these settings; connects nothing. Raises Configuration with every fault of
     the rails, or of the inbox."""
-    threads = settings.web.threads
+    threads, built = settings.web.threads, rails(settings)
     # One more than the threads, for the reader of verdicts.
     db = database(settings, application="vpay web", size=threads + 1)
-    desk = Desk(settings, db, rails(settings), inbox(settings, db))
+    seen = Seen(built, callbacks.OUTCOMES)
+    desk = Desk(settings, db, built, inbox(settings, db), seen)
     routes = [*health.routes(desk), *callbacks.routes(desk), *events.routes(desk)]
     routes += receiver.routes(desk)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Metric, ProcessCollector, generate_latest
@@ -13,9 +14,9 @@ from vpay_tasks.telemetry import COUNTERS, counts
 
 class Seen:
     """Counts by label, in a registry of their own: an application that mounts our routes has
-    one already."""
+    one already. All begin at 0: Prometheus sees no increase in a series that appears."""
 
-    def __init__(self) -> None:
+    def __init__(self, rails: Iterable[str], outcomes: Iterable[str]) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.registry.register(_Own())
@@ -25,6 +26,8 @@ class Seen:
             ("rail", "outcome"),
             registry=self.registry,
         )
+        for rail, outcome in itertools.product(rails, outcomes):
+            self._callbacks.labels(rail, outcome)
 
     def callback(self, rail: str, outcome: str) -> None:
         """Count one. Both are words of ours: a stranger's path must make no series."""
@@ -43,7 +46,8 @@ class _Own(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        for name, value in counts().items():
-            family = CounterMetricFamily(f"vpay_{name}", COUNTERS[name], labels=("source",))
-            family.add_metric(("web",), value)
+        own = counts()
+        for name, text in COUNTERS.items():
+            family = CounterMetricFamily(f"vpay_{name}", text, labels=("source",))
+            family.add_metric(("web",), own.get(name, 0))
             yield family
