@@ -31,6 +31,13 @@ def test_jitter_only_adds_and_at_most_a_tenth(count: int, spread: float) -> None
     assert rung <= DEFAULT.delay(count, spread) <= rung * 1.1
 
 
+@given(COUNTS, st.sampled_from(["error", "poll", "delivery"]))
+def test_a_later_failure_waits_no_shorter_at_any_count(count: int, name: str) -> None:
+    rungs = getattr(LaddersTable(), name)
+    ladder = Ladder(rungs, jitter=0)
+    assert rungs[0] <= ladder.delay(count) <= ladder.delay(count + 1) <= rungs[-1]
+
+
 def test_the_poll_ladder_is_the_contracts() -> None:
     ladder = Ladder(LaddersTable().poll, jitter=0)
     assert [ladder.delay(n) for n in range(6)] == [10, 20, 30, 45, 60, 90]

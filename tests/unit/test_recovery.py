@@ -109,3 +109,12 @@ def test_nothing_is_failed_while_any_attempt_may_have_reached_the_rail() -> None
             answer = decide(list(words))
             if {"unknown", "unanswered", "accepted"} & set(words):
                 assert isinstance(answer, Ask | Advance)
+
+
+@given(st.integers(0, 10**6), st.floats(0, 1e9))
+def test_denials_resubmit_once_there_are_enough_of_them_for_long_enough_and_stay_enough(
+    streak: int, since: float
+) -> None:
+    expected = Resubmit() if streak >= 3 and since >= 60 else Ask()
+    assert decide(["unknown"], streak=streak, since=since) == expected
+    assert decide(["unanswered", "declined"], streak=streak, since=since) == expected
