@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from tests.conftest import Eventually
 from tests.rails.test_http import call, drip, serving
 from vpay_sandbox.httpd import Reply
 from vpay_sandbox.stub_rail import StubRail
@@ -121,25 +126,50 @@ def test_a_deadline_that_passes_while_connecting_sends_nothing(deaf: list[socket
     assert [heard(listener) for listener in deaf] == [b""] * 8
 
 
-def test_a_connection_made_as_the_deadline_passes_is_not_used(
-    stub: StubRail, monkeypatch: pytest.MonkeyPatch
+CALLER = """
+import sys, time
+from vpay_tasks.config import WindowsTable
+from vpay_tasks.errors import Rail
+from vpay_tasks.rails.http import RailHttp
+
+http = RailHttp("r", WindowsTable(rail_connect=20, rail_request=20))
+try:
+    deadline = time.monotonic() + float(sys.argv[2])
+    http.call("POST", sys.argv[1], headers={}, body=b"{}", deadline=deadline)
+except Rail as error:
+    print(error)
+"""
+
+
+def connecting_to(port: int) -> bool:
+    """Whether somebody has asked to be let in there and has had no answer (SYN_SENT)."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return any(line.split()[2:4] == [f"0100007F:{port:04X}", "02"] for line in lines)
+
+
+def test_a_process_that_was_stopped_while_it_connected_sends_nothing_when_it_wakes_too_late(
+    eventually: Eventually,
 ) -> None:
-    stub.script("/x", Reply(200, b"{}"), times=None)
-    passed = threading.Event()
-    port = int(stub.url.rpartition(":")[2])
-
-    class Slow(socket.socket):
-        """Connects at once and says so late, as a process that was stopped would."""
-
-        def connect(self, address: object) -> None:
-            super().connect(address)  # type: ignore[arg-type] # what a resolver found
-            passed.wait(0.5)
-
-    monkeypatch.setattr(socket, "socket", Slow)
-    http = RailHttp("r", LONG, look_up=leading_to(("127.0.0.1", port)))
-    with pytest.raises(Rail):
-        post(http, "http://rail.test/x", 0.2)
-    assert stub.requests() == []
+    # One that lets nobody in: its queue is full.
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        port = listener.getsockname()[1]
+        first = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        words = [sys.executable, "-c", CALLER, f"http://127.0.0.1:{port}/x", "4"]
+        caller = stack.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE))
+        stack.callback(caller.kill)
+        eventually(lambda: connecting_to(port))
+        caller.send_signal(signal.SIGSTOP)
+        asleep = time.monotonic()
+        # Now it is let in, by the kernel, which does not sleep.
+        listener.accept()[0].close()
+        first.close()
+        eventually(lambda: not connecting_to(port))
+        eventually(lambda: time.monotonic() > asleep + 4)
+        caller.send_signal(signal.SIGCONT)
+        said, _ = caller.communicate()
+        assert said.decode().startswith("r: POST /x: ")
+        assert heard(listener) == b""
 
 
 def test_a_kept_connection_is_bound_by_the_next_calls_deadline_too() -> None:
