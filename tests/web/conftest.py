@@ -13,12 +13,13 @@ import uvicorn
 from pydantic import SecretStr
 
 from tests.conftest import Eventually
+from tests.inbox.bench import tables
 from tests.payment_kit import KEYS, opened
 from tests.rails.benches import BENCHES
 from tests.rails.conftest import stub
 from tests.web.client import Client
 from vpay_sandbox.stub_rail import StubRail
-from vpay_tasks.config import DatabaseTable, Settings, WebTable
+from vpay_tasks.config import DatabaseTable, Settings, WebTable, WindowsTable
 from vpay_tasks.store.db import Database
 from vpay_tasks.web import frame
 
@@ -35,8 +36,9 @@ def database(dsn: str) -> Iterator[Database]:
 
 @pytest.fixture
 def settings(dsn: str, stub: StubRail) -> Settings:
-    """With every rail there is."""
+    """With every rail and every scheme of the inbox that there is."""
     return Settings(
+        inbox=tables(),
         database=DatabaseTable(url=SecretStr(dsn)),
         keys=KEYS,
         rails={code: bench.table(stub) for code, bench in BENCHES.items()},
@@ -50,12 +52,17 @@ def serve(settings: Settings, eventually: Eventually) -> Serve:
 
     @contextmanager
     def serve(
-        *, rails: Mapping[str, Any] = MappingProxyType({}), url: str = "", **web: Any
+        *,
+        rails: Mapping[str, Any] = MappingProxyType({}),
+        url: str = "",
+        windows: WindowsTable | None = None,
+        **web: Any,
     ) -> Iterator[Client]:
         changed = settings.model_copy(
             update={
                 "web": WebTable(**web),
                 "rails": {**settings.rails, **rails},
+                "windows": windows or settings.windows,
                 "database": DatabaseTable(url=SecretStr(url)) if url else settings.database,
             }
         )

@@ -270,7 +270,7 @@ def _vital_gauges(seen: Vitals) -> Iterator[Metric]:
     )
     charges.add_metric(("unresolved",), seen.unresolved)
     charges.add_metric(("contradicted",), seen.contradicted)
-    yield from (overdue, charges, *_horizon(seen))
+    yield from (overdue, charges, *_horizon(seen), *_inbox(seen))
     yield _gauge(
         "vpay_jobs_dead_rows", "Dead rows of the jobs table, as the server counts.", seen.dead_rows
     )
@@ -278,6 +278,22 @@ def _vital_gauges(seen: Vitals) -> Iterator[Metric]:
         yield _gauge(
             "vpay_jobs_vacuum_age_seconds", "Since the jobs table's last vacuum.", seen.vacuum_age
         )
+
+
+def _inbox(seen: Vitals) -> Iterator[Metric]:
+    events = GaugeMetricFamily(
+        "vpay_inbox_events",
+        f"Vendors' events that wait for their grant, or were given up; counted up to {vitals.CAP}.",
+        labels=("state",),
+    )
+    events.add_metric(("open",), seen.inbox.open)
+    events.add_metric(("dead",), seen.inbox.dead)
+    yield events
+    yield _gauge(
+        "vpay_inbox_oldest_seconds",
+        "Since the receipt of the oldest event that is neither granted nor given up.",
+        seen.inbox.age or 0.0,
+    )
 
 
 def _horizon(seen: Vitals) -> Iterator[Metric]:

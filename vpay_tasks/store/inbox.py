@@ -88,6 +88,15 @@ class End:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """One look for alarms. `age` is seconds since the receipt of the oldest open event."""
+
+    age: float | None = None
+    open: int = 0
+    dead: int = 0
+
+
+@dataclass(frozen=True)
 class Listed:
     """A row as an operator sees it; instants are aware, UTC."""
 
@@ -220,6 +229,12 @@ def page(
         "limit": limit,
     }
     return [Listed(*_aware(row)) for row in sql.run(connection, SQL["page"], params)]
+
+
+def waiting(connection: sql.Connection, *, cap: int) -> Waiting:
+    """What waits and what was given up, each counted up to `cap`."""
+    ((age, open_, dead),) = sql.run(connection, SQL["waiting"], {"cap": cap})
+    return Waiting(age, open_, dead)
 
 
 def body(connection: sql.Connection, row_id: int) -> bytes | None:

@@ -202,3 +202,35 @@ LIMIT %(limit)s::integer
 SELECT body
 FROM vpay.inbox_events
 WHERE id = %(row_id)s::bigint
+
+-- name: waiting
+-- For alarms, at every scrape: each from the front of its partial index, counting stops at
+-- :cap. The age is that of the oldest that is neither granted nor given up.
+SELECT
+    (
+        SELECT extract(epoch FROM now() - received_at)::float8
+        FROM vpay.inbox_events
+        WHERE ended_at IS NULL
+        ORDER BY received_at
+        LIMIT 1
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM vpay.inbox_events
+            WHERE ended_at IS NULL
+            ORDER BY received_at
+            LIMIT %(cap)s::bigint
+        ) AS open
+    ),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM vpay.inbox_events
+            WHERE state = 'dead'
+            ORDER BY ended_at
+            LIMIT %(cap)s::bigint
+        ) AS dead
+    )

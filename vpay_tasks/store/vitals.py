@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from vpay_tasks.store import sql
+from vpay_tasks.store import inbox, sql
+from vpay_tasks.store.inbox import Waiting
 
 SQL = sql.load(__name__)
 
@@ -44,6 +45,7 @@ class Vitals:
     overdue: dict[str, int] = field(default_factory=dict)
     unresolved: int = 0
     contradicted: int = 0
+    inbox: Waiting = field(default_factory=Waiting)
 
     def oldest(self) -> float:
         """Seconds of the oldest transaction that holds vacuum up; 0 for none."""
@@ -64,6 +66,7 @@ def look(connection: sql.Connection) -> Vitals:
         overdue=overdue_leases(connection),
         unresolved=unresolved,
         contradicted=contradicted,
+        inbox=inbox.waiting(connection, cap=CAP),
     )
 
 
