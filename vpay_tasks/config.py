@@ -72,8 +72,9 @@ class DatabaseTable(Table):
     def _is_postgres(cls, value: SecretStr) -> SecretStr:
         return _address(value, ("postgresql", "postgres"))
 
-    pool: Annotated[int, Field(ge=1, le=200)] = 12
-    """Connections per process for handlers. Below the threads, handlers wait for each other."""
+    pool: Annotated[int, Field(ge=1, le=200)] = 20
+    """Connections per process for handlers, at the most. Below the threads (deploy/ starts 16),
+    handlers wait for each other."""
     pulse: Literal["lock", "lease"] = "lock"
     """`lease` behind a transaction pooler: no session lock, no listening, nothing asked of a
     session when it begins; only leases tell the dead."""

@@ -56,5 +56,9 @@ class Bench:
         for message in messages * copies:
             self.runner.run_message(Envelope("default", tuple(message.ids), message.lease))
 
+    def close(self) -> None:
+        self.settler.close()
+        self.runner.close()
+
     def forged(self, job_id: int) -> None:
         self.runner.run_message(Envelope("default", (job_id,), uuid.uuid4()))

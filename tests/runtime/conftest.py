@@ -21,4 +21,4 @@ def bench(database: Database, dsn: str) -> Iterator[Bench]:
     a_worker(database)
     bench = Bench(database, dsn)
     yield bench
-    bench.settler.close()
+    bench.close()

@@ -143,6 +143,23 @@ def test_a_lease_lost_by_a_handlers_own_account_is_not_settled(
     assert found["lease"] is not None, "the lease's end decides"
 
 
+def test_a_start_waits_for_no_connection_that_handlers_hold(
+    database: Database, dsn: str, ran: list[Any]
+) -> None:
+    a_worker(database)
+    small = Database(dsn, size=1)
+    bench = Bench(small, dsn)
+    bench.task(lambda job, ctx: ran.append(job.id))
+    job = a_job(database)
+    with database.connection() as connection:
+        (message,) = claimed(connection).messages
+    with small.connection():
+        bench.runner.run_message(Envelope("default", tuple(message.ids), message.lease))
+        assert ran == [job]
+    bench.close()
+    small.close()
+
+
 def test_a_start_whose_answer_was_lost_is_overruled_and_runs_once(
     database: Database, dsn: str, ran: list[Any]
 ) -> None:
@@ -158,7 +175,7 @@ def test_a_start_whose_answer_was_lost_is_overruled_and_runs_once(
             (message,) = claimed(connection).messages
         line.cut_on_answer()
         bench.runner.run_message(Envelope("default", tuple(message.ids), message.lease))
-        bench.settler.close()
+        bench.close()
         shaky.close()
     assert ran == [first, second]
     assert row(database, second) is None
@@ -172,18 +189,20 @@ def test_a_lost_start_is_overruled_also_when_postgres_is_away_for_a_while(
         shaky = Database(through, application="shaky")
         bench = Bench(shaky, dsn)
         bench.task(lambda job, ctx: ran.append(job.id))
-        job = a_job(database)
-        with shaky.connection(), database.connection() as connection:
-            (message,) = claimed(connection).messages
+        first, job = a_job(database), a_job(database)
+        with database.connection() as connection:
+            one, other = claimed(connection).messages
+        # Its starts have a connection then; to overrule one it must make another.
+        bench.runner.run_message(Envelope("default", tuple(one.ids), one.lease))
         line.refuse_after_answer()
-        envelope = Envelope("default", tuple(message.ids), message.lease)
+        envelope = Envelope("default", tuple(other.ids), other.lease)
         running = pool.submit(bench.runner.run_message, envelope)
         eventually(lambda: (row(database, job) or {}).get("starts") == 1)
         line.accept_again()
         running.result()
-        bench.settler.close()
+        bench.close()
         shaky.close()
-    assert ran == [job]
+    assert ran == [first, job]
     assert row(database, job) is None
 
 
@@ -206,7 +225,7 @@ def test_a_finishing_whose_commit_lost_its_answer_stands_and_is_not_run_again(
         bench.task(writes)
         job = a_job(database)
         bench.run()
-        bench.settler.close()
+        bench.close()
         shaky.close()
     assert ran == [job]
     assert row(database, job) is None
@@ -238,7 +257,7 @@ def test_a_finishing_whose_commit_never_arrived_is_run_again_and_not_finished_al
         assert (found["failures"], _effects(database)) == (1, 0)
         change(database, "run_at = now()", job)
         bench.run()
-        bench.settler.close()
+        bench.close()
         shaky.close()
     assert ran == [job, job]
     assert row(database, job) is None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from tests.conftest import Eventually
 from tests.factories import a_job, change, claimed, row
 from tests.runtime.bench import Bench
 from vpay_tasks import telemetry
@@ -186,6 +188,19 @@ def test_a_payload_that_doesnt_fit_the_handler_is_parked_as_rejected(
     assert "odrer" in found["last_error"] or "order" in found["last_error"]
 
 
+def test_a_payload_that_doesnt_fit_is_refused_each_time_beside_others_that_do(
+    bench: Bench, database: Database, ran: list[Any]
+) -> None:
+    bench.task(lambda job, ctx, order: ran.append(order))
+    for payload in ({"order": 1}, {"odrer": 2}, {"order": 3}, {"odrer": 4}):
+        a_job(database, payload=payload)
+        bench.run()
+    assert ran == [1, 3]
+    with database.connection() as connection:
+        parked = connection.execute("SELECT dead_reason FROM vpay.jobs").fetchall()
+    assert parked == [("rejected",), ("rejected",)]
+
+
 def test_an_answer_of_another_kind_is_parked_and_told(bench: Bench, database: Database) -> None:
     bench.task(lambda job, ctx: "done")
     job = a_job(database)
@@ -261,6 +276,29 @@ def test_jobs_of_a_batch_are_settled_each_by_itself(
     bench.run(batches={"a_kind": 5})
     assert ran == [0, 1, 2, 3, 4]
     assert [row(database, id_) is None for id_ in ids] == [True, True, False, True, True]
+
+
+def test_a_message_is_over_once_the_last_of_its_jobs_is_settled(
+    bench: Bench, database: Database, eventually: Eventually
+) -> None:
+    with database.connection() as connection, ThreadPoolExecutor(1) as pool:
+
+        def holds_its_row(job: Any, ctx: Any, *, n: int) -> None:
+            if n == 0:
+                connection.execute("BEGIN")
+                connection.execute("SELECT 1 FROM vpay.jobs WHERE id = %s FOR UPDATE", (job.id,))
+
+        bench.task(holds_its_row, batch=3)
+        held, *mates = [a_job(database, payload={"n": n}) for n in range(3)]
+        running = pool.submit(bench.run, batches={"a_kind": 3})
+        eventually(lambda: not any(row(database, mate) for mate in mates))
+        with pytest.raises(TimeoutError):
+            running.result(timeout=0.2)
+        assert sorted(run.id for run in bench.runner.running.all()) == [held, *mates]
+        connection.execute("COMMIT")
+        running.result()
+    assert row(database, held) is None
+    assert bench.runner.running.all() == []
 
 
 def test_a_draining_process_gives_back_what_it_has_not_begun(

@@ -15,7 +15,7 @@ from vpay_tasks import telemetry
 from vpay_tasks.core.settling import Ending, Verb
 from vpay_tasks.core.task import Kind, Registry, Task
 from vpay_tasks.runtime.run import Run
-from vpay_tasks.runtime.settle import POISONED_TEXT, Pending, Settler
+from vpay_tasks.runtime.settle import POISONED_TEXT, Awaited, Pending, Settler
 from vpay_tasks.store.db import Database
 from vpay_tasks.store.jobs import StartedJob
 
@@ -42,17 +42,21 @@ def settler(dsn: str) -> Iterator[Settler]:
     settler.close()
 
 
+def submit(settler: Settler, run: Run, ending: Ending) -> Pending:
+    return settler.submit(run, ending, Awaited())
+
+
 def wait(pending: list[Pending]) -> None:
     for item in pending:
-        assert item.done.wait(20)
+        assert item.awaited.wait(20)
 
 
 def test_one_bad_row_is_parked_and_its_mates_are_settled(
     settler: Settler, database: Database, runs: list[Run]
 ) -> None:
     bad, *mates = runs
-    pending = [settler.submit(bad, Ending(Verb.RETRY, 1.0, "nul \x00"))]
-    pending += [settler.submit(run, Ending(Verb.FINISH)) for run in mates]
+    pending = [submit(settler, bad, Ending(Verb.RETRY, 1.0, "nul \x00"))]
+    pending += [submit(settler, run, Ending(Verb.FINISH)) for run in mates]
     wait(pending)
     found = row(database, bad.id)
     assert found is not None
@@ -66,7 +70,7 @@ def test_a_protected_bad_row_is_not_parked(dsn: str, database: Database, runs: l
     registry.add(Task(kind, lambda job, ctx: None, __import__("inspect").signature(lambda: None)))
     settler = Settler(dsn, registry, application="test")
     settler.start()
-    wait([settler.submit(runs[0], Ending(Verb.RETRY, 1.0, "nul \x00"))])
+    wait([submit(settler, runs[0], Ending(Verb.RETRY, 1.0, "nul \x00"))])
     settler.close()
     found = row(database, runs[0].id)
     assert found is not None
@@ -80,9 +84,9 @@ def test_a_row_that_somebody_holds_lets_its_mates_pass(
     with database.connection() as connection:
         connection.execute("BEGIN")
         connection.execute("SELECT 1 FROM vpay.jobs WHERE id = %s FOR UPDATE", (held.id,))
-        waiting = settler.submit(held, Ending(Verb.FINISH))
-        wait([settler.submit(run, Ending(Verb.FINISH)) for run in mates])
-        assert not waiting.done.is_set()
+        waiting = submit(settler, held, Ending(Verb.FINISH))
+        wait([submit(settler, run, Ending(Verb.FINISH)) for run in mates])
+        assert not waiting.awaited.wait(0)
         connection.execute("COMMIT")
     wait([waiting])
     assert row(database, held.id) is None
@@ -96,9 +100,9 @@ def test_a_settle_whose_answer_is_lost_is_looked_up_and_not_repeated(
     with proxy.before(dsn) as (line, through):
         settler = Settler(through, Registry(), application="test")
         settler.start()
-        wait([settler.submit(runs[0], Ending(Verb.FINISH))])  # the connection stands
+        wait([submit(settler, runs[0], Ending(Verb.FINISH))])  # the connection stands
         line.cut_on_answer()
-        wait([settler.submit(runs[1], Ending(Verb.RETRY, 600.0, "why"))])
+        wait([submit(settler, runs[1], Ending(Verb.RETRY, 600.0, "why"))])
         settler.close()
     found = row(database, runs[1].id)
     assert found is not None
@@ -113,9 +117,9 @@ def test_a_settle_that_never_reached_postgres_is_sent_again(
     with proxy.before(dsn) as (line, through):
         settler = Settler(through, Registry(), application="test")
         settler.start()
-        wait([settler.submit(runs[0], Ending(Verb.FINISH))])
+        wait([submit(settler, runs[0], Ending(Verb.FINISH))])
         line.hold()
-        pending = settler.submit(runs[1], Ending(Verb.FINISH))
+        pending = submit(settler, runs[1], Ending(Verb.FINISH))
         eventually(line.kept_back.is_set)
         line.refuse()
         assert row(database, runs[1].id) is not None
@@ -131,7 +135,7 @@ def test_a_stale_settle_is_counted_and_let_go(
 ) -> None:
     lost = telemetry.counts().get("settles_lost", 0)
     stale = run_of(StartedJob(runs[0].id, uuid.uuid4(), "a_kind", "default", {}, 0, 0, 0.0))
-    wait([settler.submit(stale, Ending(Verb.FINISH))])
+    wait([submit(settler, stale, Ending(Verb.FINISH))])
     assert row(database, runs[0].id) is not None
     assert telemetry.counts()["settles_lost"] == lost + 1
 
@@ -144,9 +148,9 @@ def test_an_ambiguous_settle_is_looked_up_before_it_is_sent_again(
     with proxy.before(dsn) as (line, through):
         settler = Settler(through, Registry(), application="test")
         settler.start()
-        wait([settler.submit(runs[0], Ending(Verb.FINISH))])
+        wait([submit(settler, runs[0], Ending(Verb.FINISH))])
         line.refuse_after_answer()
-        pending = settler.submit(runs[1], Ending(Verb.RETRY, 600.0, "why"))
+        pending = submit(settler, runs[1], Ending(Verb.RETRY, 600.0, "why"))
         eventually(lambda: (row(database, runs[1].id) or {})["lease"] is None)
         eventually(lambda: pending.tries >= 2)
         line.accept_again()
@@ -163,8 +167,8 @@ def test_a_stale_run_is_not_told_that_the_new_runs_settle_was_its_own(
     with database.connection() as connection:
         connection.execute("BEGIN")
         connection.execute("SELECT 1 FROM vpay.jobs WHERE id = %s FOR UPDATE", (runs[1].id,))
-        first = settler.submit(runs[1], Ending(Verb.FINISH))  # holds the next group together
-        both = [settler.submit(run, Ending(Verb.FINISH)) for run in (stale, runs[0])]
+        first = submit(settler, runs[1], Ending(Verb.FINISH))  # holds the next group together
+        both = [submit(settler, run, Ending(Verb.FINISH)) for run in (stale, runs[0])]
         connection.execute("COMMIT")
     wait([first, *both])
     assert telemetry.counts()["settles_lost"] == lost + 1
@@ -174,9 +178,21 @@ def test_the_settler_outlives_an_ending_that_cant_be_sent(
     settler: Settler, database: Database, runs: list[Run]
 ) -> None:
     odd = Ending(Verb.PARK, error="x", reason="no reason of ours")  # type: ignore[arg-type]
-    wait([settler.submit(runs[0], odd), settler.submit(runs[1], Ending(Verb.FINISH))])
+    wait([submit(settler, runs[0], odd), submit(settler, runs[1], Ending(Verb.FINISH))])
     found = row(database, runs[0].id)
     assert found is not None
     assert found["dead_reason"] == "poisoned"
     assert row(database, runs[1].id) is None
     assert settler.is_alive()
+
+
+def test_a_settle_that_is_told_twice_does_not_pass_for_its_mates(runs: list[Run]) -> None:
+    awaited = Awaited()
+    first, second = (Pending(run, Ending(Verb.FINISH), awaited) for run in runs[:2])
+    awaited.expect()
+    awaited.expect()
+    first.over()
+    first.over()
+    assert not awaited.wait(0)
+    second.over()
+    assert awaited.wait(0)

@@ -29,7 +29,7 @@ class Gate:
         self.groups: list[list[Lease]] = []
         self.fails = False
 
-    def swap(self, claims: Sequence[Lease], token: uuid.UUID) -> dict[Lease, StartedJob]:
+    def swap(self, claims: Sequence[Lease], token: uuid.UUID) -> list[StartedJob | None]:
         self.groups.append(list(claims))
         assert self.open.wait(20)
         if self.fails:

@@ -4,13 +4,12 @@ Postgres did for a statement there."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from psycopg import sql as composed
 
-from tests.schema.test_statements_prepare import PARAMETER, numbered
 from vpay_tasks.store import sql
 from vpay_tasks.store.db import Connection
 
@@ -115,9 +114,9 @@ LOAD: Final = (
 )
 
 
-def load(connection: Connection) -> None:
+def load(connection: Connection, *, before: Callable[[], None] = lambda: None) -> None:
     """Fill it, with the statistics of an almost empty table: those that a queue has when a
-    burst comes, until autovacuum looks again."""
+    burst comes, until autovacuum looks again. `before` is called while it is almost empty."""
     connection.execute("SET statement_timeout = 0")
     for table in TABLES:
         connection.execute(f"ALTER TABLE vpay.{table} SET (autovacuum_enabled = off)".encode())
@@ -126,6 +125,7 @@ def load(connection: Connection) -> None:
         " SELECT 'default', 'k', '{}' FROM generate_series(1, 100)"
     )
     connection.execute(f"ANALYZE {', '.join(f'vpay.{table}' for table in TABLES)}".encode())
+    before()
     for statement in LOAD:
         connection.execute(statement.encode())
 
@@ -211,19 +211,45 @@ def explain(
 ) -> Plan:
     """Execute, look, roll back. `cache` is a plan_cache_mode: a statement that psycopg has
     prepared (at its sixth execution) runs under a generic plan sooner or later."""
-    names = list(dict.fromkeys(PARAMETER.findall(statement.text)))
-    given = composed.SQL(", ").join(composed.Literal(params[name]) for name in names)
-    call = composed.SQL("({})").format(given) if names else composed.SQL("")
     connection.execute("BEGIN")
     try:
         connection.execute(f"SET LOCAL plan_cache_mode = {cache}".encode())
-        connection.execute(f"PREPARE probe AS {numbered(statement.text)}".encode())
-        asked = composed.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE probe") + call
-        ((found,),) = connection.execute(asked).fetchall()
+        connection.execute(b"PREPARE probe AS " + statement.query)
+        ((found,),) = connection.execute(_asked(statement, params, "probe")).fetchall()
     finally:
         connection.execute("ROLLBACK")
         connection.execute("DEALLOCATE ALL")
     return Plan(tuple(_walk(found[0]["Plan"])))
+
+
+def keep(connection: Connection, statement: sql.Statement, params: Mapping[str, Any]) -> None:
+    """Have `connection` prepare the statement, and make the plan that it will keep."""
+    connection.execute(f"PREPARE {statement.name} AS ".encode() + statement.query)
+    connection.execute(_asked(statement, params, statement.name, how="FORMAT JSON"))
+
+
+def explain_kept(
+    connection: Connection, statement: sql.Statement, params: Mapping[str, Any]
+) -> Plan:
+    """Execute by the plan that was kept, look, roll back."""
+    connection.execute("BEGIN")
+    try:
+        ((found,),) = connection.execute(_asked(statement, params, statement.name)).fetchall()
+    finally:
+        connection.execute("ROLLBACK")
+    return Plan(tuple(_walk(found[0]["Plan"])))
+
+
+def _asked(
+    statement: sql.Statement,
+    params: Mapping[str, Any],
+    prepared: str,
+    how: str = "ANALYZE, BUFFERS, FORMAT JSON",
+) -> composed.Composed:
+    given = composed.SQL(", ").join(composed.Literal(params[name]) for name in statement.names)
+    call = composed.SQL("({})").format(given) if statement.names else composed.SQL("")
+    execute = composed.SQL("EXECUTE {}").format(composed.Identifier(prepared))
+    return composed.SQL(f"EXPLAIN ({how}) ") + execute + call
 
 
 def _walk(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

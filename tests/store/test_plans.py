@@ -4,7 +4,7 @@ at its worst. Bounds are pages looked at: times depend on the machine, these don
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,8 @@ from tests.store.plans import (
     Plan,
     claiming,
     explain,
+    explain_kept,
+    keep,
     leased,
     load,
     some_uuid,
@@ -24,6 +26,7 @@ from vpay_tasks.store import (
     charges,
     claims,
     customers,
+    db,
     deliveries,
     events,
     gauges,
@@ -175,6 +178,16 @@ CASES = {
 }
 
 
+KEPT = {
+    "due_queues": db.CLAIM_PLANS,
+    "stage": db.CLAIM_PLANS,
+    "claim": db.CLAIM_PLANS,
+    "start": db.RUN_PLANS,
+    "settle": db.RUN_PLANS,
+}
+"""What runs on connections that keep their plans: the dispatcher's, starts' and settles'."""
+
+
 @pytest.fixture(scope="module", params=["fresh", "stale"])
 def big(
     request: pytest.FixtureRequest, clone: Callable[[], AbstractContextManager[str]]
@@ -234,3 +247,39 @@ def test_while_nobody_is_gone_no_job_is_looked_at(big: Connection) -> None:
     for plan in plans(big, nobody):
         assert plan.fetched == 0
         assert plan.buffers <= 20
+
+
+@pytest.fixture(scope="module")
+def keeping(
+    clone: Callable[[], AbstractContextManager[str]],
+) -> Iterator[dict[str, Connection]]:
+    """The loaded database, by connections that made their plans when it was almost empty."""
+    nothing = {"ids": [1], "leases": [some_uuid()]}
+    with clone() as url, connect(url, application="tests") as filling, ExitStack() as stack:
+        made = {
+            plans: stack.enter_context(connect(url, application="tests", plans=plans))
+            for plans in set(KEPT.values())
+        }
+
+        def make_plans() -> None:
+            for case in {case.statement.name: case for case in CASES.values()}.values():
+                if plans := KEPT.get(case.statement.name):
+                    keep(made[plans], case.statement, {**nothing, **case.params})
+
+        load(filling, before=make_plans)
+        yield made
+
+
+@pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.statement.name in KEPT])
+def test_a_plan_that_was_made_while_the_table_was_empty_stays_good(
+    keeping: dict[str, Connection], name: str
+) -> None:
+    case = CASES[name]
+    connection = keeping[KEPT[case.statement.name]]
+    given = leased(connection, case.rows) if case.rows else {}
+    plan = explain_kept(connection, case.statement, {**given, **case.params})
+    assert plan.read_whole == []
+    assert plan.buffers <= case.buffers
+    assert plan.sorted_rows <= case.sorts
+    assert plan.thrown_away <= case.thrown_away
+    assert plan.fetched <= case.fetched

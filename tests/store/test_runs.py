@@ -20,9 +20,8 @@ from vpay_tasks.store.settles import Settle
 
 def settle(database: Database, job: StartedJob, ending: Ending) -> bool:
     with database.connection() as connection:
-        return (job.id, job.lease) in settles.settle(
-            connection, [Settle(job.id, job.lease, ending)]
-        )
+        (stood,) = settles.settle(connection, [Settle(job.id, job.lease, ending)])
+        return stood
 
 
 @pytest.fixture
@@ -47,16 +46,15 @@ def test_of_copies_started_together_behind_a_row_lock_one_starts(
 
         def copy(_: int) -> int:
             with connect(dsn, application="copy") as own:
-                return len(
-                    jobs.start(
-                        own,
-                        [(job, message.lease)],
-                        run=uuid.uuid4(),
-                        worker="w",
-                        run_lease=30,
-                        known=[],
-                    )
+                (begun,) = jobs.start(
+                    own,
+                    [(job, message.lease)],
+                    run=uuid.uuid4(),
+                    worker="w",
+                    run_lease=30,
+                    known=[],
                 )
+                return 0 if begun is None else 1
 
         with ThreadPoolExecutor(8) as pool:
             copies = [pool.submit(copy, n) for n in range(8)]

@@ -49,13 +49,16 @@ class Ending:
     does this one (a park)."""
 
 
+FINISHED: Final = Ending(Verb.FINISH)
+
+
 def ending_of_answer(kind: Kind, answer: Answer | None) -> Ending:
     """The ending of a handler that returned. None is Done."""
     match answer:
         case None | Done():
             if kind.every is not None:
                 return Ending(Verb.AGAIN, delay=kind.every)
-            return Ending(Verb.FINISH)
+            return FINISHED
         case Again(after):
             return Ending(Verb.AGAIN, delay=after)
         case Park(text=text, reason=reason):

@@ -21,6 +21,10 @@ BATCH_MAX = 100
 larger batch also means more rows that one dead process sets back."""
 
 
+FITTING_MAX = 64
+"""Shapes of payload remembered for one task: a handler with **kwargs may see any number."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """What the machinery must know of a job without running it."""
@@ -66,16 +70,24 @@ class Task:
     kind: Kind
     handler: Handler
     signature: inspect.Signature = field(repr=False, compare=False)
+    _fitting: set[tuple[str, ...]] = field(default_factory=set, repr=False, compare=False)
+    """Keys that were found to fit: whether they do depends on nothing else, and asking the
+    signature costs more than many a handler does."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Answer | None:
         return self.handler(*args, **kwargs)
 
     def fits(self, payload: dict[str, Any]) -> None:
         """Raise InvalidRequest when the handler doesn't take this payload's keys."""
+        keys = tuple(payload)
+        if keys in self._fitting:
+            return
         try:
             self.signature.bind(None, None, **payload)
         except TypeError as error:
             raise InvalidRequest(f"payload of {self.kind.name!r}: {error}") from None
+        if len(self._fitting) < FITTING_MAX:
+            self._fitting.add(keys)
 
 
 class Registry:
@@ -83,6 +95,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task] = {}
+        self._names: list[str] = []
 
     def add(self, task: Task) -> None:
         known = self._tasks.get(task.kind.name)
@@ -92,12 +105,13 @@ class Registry:
                 f" {_place(task.handler)}; give one another name"
             )
         self._tasks[task.kind.name] = task
+        self._names = sorted(self._tasks)
 
     def get(self, name: str) -> Task | None:
         return self._tasks.get(name)
 
     def names(self) -> list[str]:
-        return sorted(self._tasks)
+        return self._names
 
     def __iter__(self) -> Iterator[Task]:
         return iter(sorted(self._tasks.values(), key=lambda t: t.kind.name))

@@ -185,6 +185,9 @@ class Dispatcher:
     def _connected(self) -> db.Connection:
         if not db.usable(self._connection):
             self._connection = db.connect(
-                self._url, application=f"vpay dispatch {self.id}", lock_timeout=2.0
+                self._url,
+                application=f"vpay dispatch {self.id}",
+                lock_timeout=2.0,
+                plans=db.CLAIM_PLANS,
             )
         return self._connection

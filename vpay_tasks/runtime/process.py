@@ -139,6 +139,8 @@ class WorkerProcess(dramatiq.Middleware):
         self._drain.over()
         self._watchdog.stop()
         self._settler.close()
+        if self._runner is not None:
+            self._runner.close()
         self._pulse.stop()
         self._context.db.close()
         say(Severity.INFO, "worker ended", action="end", worker=self._id)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
-from uuid import UUID
 
 from vpay_tasks.store.jobs import StartedJob
 
@@ -25,6 +24,23 @@ class Run:
     `cancelled`, which never go back.
     """
 
+    __slots__ = (
+        "_finishing",
+        "begun",
+        "budget",
+        "cancelled",
+        "deadline",
+        "held_until",
+        "id",
+        "kind",
+        "lease",
+        "lost",
+        "renewed_at",
+        "row",
+        "settled",
+        "settling",
+    )
+
     def __init__(
         self,
         row: StartedJob,
@@ -33,6 +49,9 @@ class Run:
         held_until: float,
     ) -> None:
         self.row = row
+        self.id = row.id
+        self.kind = row.kind
+        self.lease = row.lease
         self.begun = False
         self.budget = 0.0
         self.deadline = float("inf")
@@ -45,28 +64,12 @@ class Run:
         """From the moment its settle is on its way: a row found gone is then no loss."""
         self.settled = False
         """Set once `finishing()` has committed; what the handler says after it is only told."""
-        self._cancelled = threading.Event()
+        self.cancelled = False
         self._finishing = finishing
-
-    @property
-    def id(self) -> int:
-        return self.row.id
-
-    @property
-    def kind(self) -> str:
-        return self.row.kind
-
-    @property
-    def lease(self) -> UUID:
-        return self.row.lease
 
     @property
     def attempt(self) -> int:
         return self.row.failures + 1
-
-    @property
-    def cancelled(self) -> bool:
-        return self._cancelled.is_set()
 
     @property
     def held(self) -> bool:
@@ -86,7 +89,7 @@ class Run:
         self.deadline = float("inf")
 
     def cancel(self) -> None:
-        self._cancelled.set()
+        self.cancelled = True
 
     def over_budget_by(self) -> float:
         """Seconds since the deadline; negative before it."""
@@ -103,18 +106,17 @@ class Running:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # By id and token: a stuck run whose row was started here again is still seen.
-        self._runs: dict[tuple[int, UUID], Run] = {}
+        # Each for itself: a stuck run whose row was started here again is still seen.
+        self._runs: set[Run] = set()
 
     def add(self, runs: Iterable[Run]) -> None:
         with self._lock:
-            self._runs.update({(run.id, run.lease): run for run in runs})
+            self._runs.update(runs)
 
     def remove(self, runs: Iterable[Run]) -> None:
         with self._lock:
-            for run in runs:
-                self._runs.pop((run.id, run.lease), None)
+            self._runs.difference_update(runs)
 
     def all(self) -> list[Run]:
         with self._lock:
-            return list(self._runs.values())
+            return list(self._runs)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import tenacity
 
 from vpay_tasks.config import LaddersTable, WindowsTable
-from vpay_tasks.core.job import Again, Done, Park
+from vpay_tasks.core.job import Answer, Done
 from vpay_tasks.core.ladders import Ladder
 from vpay_tasks.core.settling import (
     Ending,
@@ -40,9 +40,9 @@ from vpay_tasks.errors import (
 from vpay_tasks.handlers.context import Context
 from vpay_tasks.runtime.envelope import Envelope
 from vpay_tasks.runtime.run import Run, Running, lease_clock
-from vpay_tasks.runtime.settle import Pending, Settler, finish_stands, finish_within, tell_settled
+from vpay_tasks.runtime.settle import Awaited, Settler, finish_stands, finish_within, tell_settled
 from vpay_tasks.runtime.start import Starter
-from vpay_tasks.store import jobs
+from vpay_tasks.store import db, jobs
 from vpay_tasks.store.leases import Lease
 from vpay_tasks.telemetry import count, report_failure, say
 
@@ -65,7 +65,13 @@ class Runner:
     draining: bool = False
 
     def __post_init__(self) -> None:
-        self._starter = Starter(self._swap)
+        self._starter = Starter(self._lead)
+        self._line: db.Connection | None = None
+
+    def close(self) -> None:
+        """Nothing is started any more."""
+        if self._line is not None:
+            self._line.close()
 
     def run_message(self, envelope: Envelope) -> None:
         """Run every job of `envelope` that is still ours to run. Never raises: whatever
@@ -87,21 +93,21 @@ class Runner:
             count("duplicates_refused")
         self.running.add(runs)
         try:
-            ended = [pending for run in runs if (pending := self._run_and_submit(run))]
-            for pending in ended:
-                pending.done.wait()
+            awaited = Awaited()
+            for run in runs:
+                self._run_and_submit(run, awaited)
+            awaited.wait()
         finally:
             self.running.remove(runs)
             self._release({run.id: run.lease for run in runs if not run.begun and not run.lost})
 
-    def _run_and_submit(self, run: Run) -> Pending | None:
+    def _run_and_submit(self, run: Run, awaited: Awaited) -> None:
         if self.draining or run.lost:
-            return None
+            return
         ending = self._run_one(run)
         run.end()
-        if ending is None:
-            return None
-        return self.settler.submit(run, ending)
+        if ending is not None:
+            self.settler.submit(run, ending, awaited)
 
     def _run_one(self, run: Run) -> Ending | None:
         """The handler's run as an ending; None when nothing is left to settle."""
@@ -112,7 +118,7 @@ class Runner:
         try:
             task.fits(run.row.payload)
             answer = task.handler(run, self.context, **run.row.payload)
-            if answer is not None and not isinstance(answer, Done | Again | Park):
+            if answer is not None and not isinstance(answer, Answer):
                 raise InvalidRequest(  # noqa: TRY301 - settled like every other failure
                     f"a handler answers Done, Again, Park or None, not {type(answer).__name__}"
                 )
@@ -200,20 +206,33 @@ class Runner:
             with attempt:
                 token = uuid.uuid4()
                 may_carry.append([(id_, token) for id_ in claims])
-                swapped = [self._swap(held, token) for held in may_carry[:-1]]
-                started = [job for by_claim in swapped for job in by_claim.values()]
+                with self.context.db.connection() as connection:
+                    swapped = [self._swap(connection, held, token) for held in may_carry[:-1]]
+                started = [job for held in swapped for job in held if job is not None]
         return started
 
-    def _swap(self, claims: Sequence[Lease], token: uuid.UUID) -> dict[Lease, jobs.StartedJob]:
-        with self.context.db.connection() as connection:
-            return jobs.start(
-                connection,
-                claims,
-                run=token,
-                worker=self.worker,
-                run_lease=self.run_lease,
-                known=self.registry.names(),
+    def _lead(self, claims: Sequence[Lease], token: uuid.UUID) -> list[jobs.StartedJob | None]:
+        """A group's swap, by the one thread that leads: on a connection of its own, since a
+        start must not wait until handlers have left one of the pool's."""
+        if not db.usable(self._line):
+            self._line = db.connect(
+                self.context.db.url,
+                application=f"vpay worker {self.worker} start",
+                plans=db.RUN_PLANS,
             )
+        return self._swap(self._line, claims, token)
+
+    def _swap(
+        self, connection: db.Connection, claims: Sequence[Lease], token: uuid.UUID
+    ) -> list[jobs.StartedJob | None]:
+        return jobs.start(
+            connection,
+            claims,
+            run=token,
+            worker=self.worker,
+            run_lease=self.run_lease,
+            known=self.registry.names(),
+        )
 
     def _release(self, leases: dict[int, uuid.UUID]) -> None:
         if leases:

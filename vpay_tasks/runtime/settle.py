@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from vpay_tasks.core.settling import HOURLY, Ending, Verb
@@ -40,17 +40,54 @@ POISONED_TEXT: Final = "the settle itself was refused as bad data"
 """Fixed: the text that made the statement fail must not go into the next one."""
 
 
-@dataclass
+class Awaited:
+    """All settles of one message, as its thread waits for them: it is woken once, by the last,
+    and not by each – a wake-up costs more than a settle does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left = 0
+        self._over = threading.Event()
+        self._over.set()
+
+    def expect(self) -> None:
+        """One more is on its way."""
+        with self._lock:
+            if self._left == 0:
+                self._over.clear()
+            self._left += 1
+
+    def one_over(self) -> None:
+        """Call it once for each that was expected (see `Pending.over`)."""
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                self._over.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until all that were expected are over; False when `timeout` seconds were not enough."""
+        return self._over.wait(timeout)
+
+
+@dataclass(slots=True, eq=False)
 class Pending:
-    """One row's settle on its way; `done` once its end is known."""
+    """One row's settle on its way; `awaited` is told once its end is known."""
 
     run: Run
     ending: Ending
-    done: threading.Event = field(default_factory=threading.Event)
+    awaited: Awaited
     tries: int = 0
     ambiguous: bool = False
     """A commit of it has lost its answer: it is looked for before it is sent again."""
     not_before: float = 0.0
+    told: bool = False
+
+    def over(self) -> None:
+        """Nothing more becomes of it here. Said twice, after a failure in the middle of a
+        group, it must not pass for a mate's."""
+        if not self.told:
+            self.told = True
+            self.awaited.one_over()
 
     @property
     def settle(self) -> settles.Settle:
@@ -58,7 +95,7 @@ class Pending:
 
 
 class Settler:
-    """`submit` hands an ending over; `wait` on what it returns before acknowledging."""
+    """`submit` hands an ending over; its message is acknowledged after a wait for it."""
 
     def __init__(self, url: str, registry: Registry, *, application: str) -> None:
         self._url = url
@@ -66,6 +103,7 @@ class Settler:
         self._application = f"{application} settle"
         self._connection: db.Connection | None = None
         self._queue: list[Pending] = []
+        self._delayed: list[Pending] = []
         self._wake = threading.Condition()
         self._closing = False
         self._failing = False
@@ -77,10 +115,11 @@ class Settler:
     def is_alive(self) -> bool:
         return self._thread.is_alive()
 
-    def submit(self, run: Run, ending: Ending) -> Pending:
-        """Settle `run` by `ending`, soon. Returns what its end will be told to."""
+    def submit(self, run: Run, ending: Ending, awaited: Awaited) -> Pending:
+        """Settle `run` by `ending`, soon; `awaited` is told of its end."""
         run.settling = True
-        pending = Pending(run, ending)
+        awaited.expect()
+        pending = Pending(run, ending, awaited)
         with self._wake:
             self._queue.append(pending)
             self._wake.notify()
@@ -101,7 +140,7 @@ class Settler:
                 count("machinery_failures")
                 report_failure(error, "settling failed; the leases decide", action="settle")
                 for pending in group:
-                    pending.done.set()
+                    pending.over()
         if self._connection is not None:
             self._connection.close()
 
@@ -110,15 +149,16 @@ class Settler:
         with self._wake:
             while True:
                 now = time.monotonic()
-                due = [pending for pending in self._queue if pending.not_before <= now]
-                if due:
-                    group = due[:GROUP_MAX]
-                    taken = set(map(id, group))
-                    self._queue = [p for p in self._queue if id(p) not in taken]
+                if self._delayed:
+                    due = [pending for pending in self._delayed if pending.not_before <= now]
+                    self._delayed = [p for p in self._delayed if p.not_before > now]
+                    self._queue = due + self._queue
+                if self._queue:
+                    group, self._queue = self._queue[:GROUP_MAX], self._queue[GROUP_MAX:]
                     return group
-                if self._closing and not self._queue:
+                if self._closing and not self._delayed:
                     return []
-                next_at = min((p.not_before for p in self._queue), default=None)
+                next_at = min((p.not_before for p in self._delayed), default=None)
                 self._wake.wait(None if next_at is None else max(0.0, next_at - now))
 
     def _settle(self, group: Sequence[Pending]) -> None:
@@ -131,7 +171,7 @@ class Settler:
 
     def _flush(self, group: Sequence[Pending]) -> None:
         try:
-            won = settles.settle(self._connected(), [pending.settle for pending in group])
+            stood = settles.settle(self._connected(), [pending.settle for pending in group])
         except AmbiguousCommit as error:
             self._ambiguous(group, error)
         except Exception as error:  # noqa: BLE001 - one odd ending must not hold the others
@@ -143,8 +183,8 @@ class Settler:
         else:
             count("settle_groups")
             count("settle_group_jobs", len(group))
-            for pending in group:
-                self._ended(pending, won=(pending.run.id, pending.run.lease) in won)
+            for pending, won in zip(group, stood, strict=True):
+                self._ended(pending, won=won)
             self._failing = False
 
     def _failed(self, group: Sequence[Pending], error: Exception) -> None:
@@ -226,16 +266,19 @@ class Settler:
         pending.tries += 1
         pending.not_before = time.monotonic() + pause
         with self._wake:
-            self._queue.append(pending)
+            self._delayed.append(pending)
 
     def _ended(self, pending: Pending, *, won: bool) -> None:
         tell_settled(pending.run, pending.ending, won=won)
-        pending.done.set()
+        pending.over()
 
     def _connected(self) -> db.Connection:
         if not db.usable(self._connection):
             self._connection = db.connect(
-                self._url, application=self._application, lock_timeout=LOCK_TIMEOUT_S
+                self._url,
+                application=self._application,
+                lock_timeout=LOCK_TIMEOUT_S,
+                plans=db.RUN_PLANS,
             )
         return self._connection
 
@@ -278,7 +321,7 @@ def tell_settled(run: Run, ending: Ending, *, won: bool) -> None:
 
 def finish_within(tx: sql.Connection, run: Run, ending: Ending) -> bool:
     """Settle `run` as the last statement of its handler's own transaction."""
-    return bool(settles.settle(tx, [settles.Settle(run.id, run.lease, ending)]))
+    return all(settles.settle(tx, [settles.Settle(run.id, run.lease, ending)]))
 
 
 def finish_stands(connection: sql.Connection, run: Run) -> bool:

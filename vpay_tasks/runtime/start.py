@@ -11,22 +11,28 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from vpay_tasks.store.jobs import StartedJob
 from vpay_tasks.store.leases import Lease
 
-Swap = Callable[[Sequence[Lease], uuid.UUID], dict[Lease, StartedJob]]
-"""Swaps these claims' tokens for the run token; the rows by the claim that they carried."""
+Swap = Callable[[Sequence[Lease], uuid.UUID], Sequence[StartedJob | None]]
+"""Swaps these claims' tokens for the run token; for each claim what it started."""
 
 
-@dataclass
+NOT_TRIED: Final = uuid.UUID(int=0)
+
+
+@dataclass(slots=True, eq=False)
 class Waiting:
     """One message's start, until it is done."""
 
     claims: list[Lease]
-    woken: threading.Event = field(default_factory=threading.Event)
+    woken: threading.Event | None = None
+    """Only for one that comes while another leads."""
     leads: bool = False
-    token: uuid.UUID = field(default_factory=uuid.uuid4)
+    token: uuid.UUID = NOT_TRIED
+    """What its rows were given, or may have been."""
     started: list[StartedJob] = field(default_factory=list)
     error: Exception | None = None
 
@@ -47,7 +53,9 @@ class Starter:
         with self._lock:
             self._waiting.append(mine)
             mine.leads, self._led = not self._led, True
-        if not mine.leads:
+            if not mine.leads:
+                mine.woken = threading.Event()
+        if mine.woken is not None:
             mine.woken.wait()
         if mine.leads:
             self._lead()
@@ -66,23 +74,24 @@ class Starter:
                     self._led = False
                 else:
                     heir.leads = True
-            for done in group:
-                done.woken.set()
-            if heir is not None:
+            if heir is not None and heir.woken is not None:
                 heir.woken.set()
+            for done in group:
+                if done.woken is not None:
+                    done.woken.set()
 
     def _send(self, group: list[Waiting]) -> None:
-        token = group[0].token
+        token = uuid.uuid4()
         for waiting in group:
             waiting.token = token
-        # Two copies of a message may wait together: the row is the first one's.
-        claims = list(dict.fromkeys(claim for waiting in group for claim in waiting.claims))
+        whose = [waiting for waiting in group for _ in waiting.claims]
+        claims = [claim for waiting in group for claim in waiting.claims]
         try:
             started = self._swap(claims, token)
         except Exception as error:  # noqa: BLE001 - told to every message that it was tried for
             for waiting in group:
                 waiting.error = error
             return
-        for waiting in group:
-            found = (started.pop(claim, None) for claim in waiting.claims)
-            waiting.started = sorted((job for job in found if job), key=lambda job: job.id)
+        for waiting, job in zip(whose, started, strict=True):
+            if job is not None:
+                waiting.started.append(job)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from vpay_tasks.core.kinds import kind_of
@@ -30,8 +30,7 @@ class Enqueued:
     inserted: bool
 
 
-@dataclass(frozen=True)
-class StartedJob:
+class StartedJob(NamedTuple):
     """A row that this process may run: its lease is the run token it was started with."""
 
     id: int
@@ -177,22 +176,26 @@ def start(
     worker: str,
     run_lease: float,
     known: list[str],
-) -> dict[Lease, StartedJob]:
-    """Swap the tokens in `claims` (id, and the token its row must carry) for `run`. Rows that
-    carry another token are not returned: a copy of the message, or the reaper, was first."""
+) -> list[StartedJob | None]:
+    """Swap the tokens in `claims` (id, and the token its row must carry) for `run`; for each
+    what it started. None: its row carries another token, since a copy of the message, or the
+    reaper, was first. Of two that are alike one gets the row."""
     rows = sql.run(
         connection,
         SQL["start"],
         {
-            "ids": [id_ for id_, _ in claims],
-            "leases": [lease for _, lease in claims],
+            "ids": sql.array([id_ for id_, _ in claims]),
+            "leases": sql.array([lease.hex for _, lease in claims]),
             "run": run,
             "worker": worker,
             "run_lease": run_lease,
             "known": known,
         },
     )
-    return {(id_, claim): StartedJob(id_, run, *rest) for claim, id_, *rest in rows}
+    started: list[StartedJob | None] = [None] * len(claims)
+    for place, id_, *rest in rows:
+        started[place - 1] = StartedJob(id_, run, *rest)
+    return started
 
 
 def release(connection: sql.Connection, leases: dict[int, UUID]) -> list[int]:

@@ -89,9 +89,10 @@ LISTEN vpay_jobs
 -- The swap that lets one copy of a message run. It waits for a row that somebody holds, and
 -- then judges the row as it is. A worker that doesn't know a kind leaves unknown_since be.
 WITH held AS MATERIALIZED (
-    SELECT jobs.id, given.lease AS claim
+    SELECT jobs.id, given.place
     FROM vpay.jobs
-    JOIN unnest(%(ids)s::bigint[], %(leases)s::uuid[]) AS given (id, lease)
+    JOIN unnest(%(ids)s::bigint[], %(leases)s::uuid[])
+        WITH ORDINALITY AS given (id, lease, place)
         ON jobs.id = given.id AND jobs.lease = given.lease
     ORDER BY jobs.id
     FOR UPDATE OF jobs
@@ -107,7 +108,7 @@ SET lease = %(run)s::uuid,
 FROM held
 WHERE jobs.id = held.id
 RETURNING
-    held.claim,
+    held.place,
     jobs.id,
     jobs.kind,
     jobs.queue,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from vpay_tasks.core.settling import Ending
@@ -12,8 +13,7 @@ from vpay_tasks.store import sql
 SQL = sql.load(__name__)
 
 
-@dataclass(frozen=True)
-class Settle:
+class Settle(NamedTuple):
     """One row's ending, by the run that held it."""
 
     id: int
@@ -29,21 +29,30 @@ class Seen:
     settled_by: UUID | None
 
 
-def settle(connection: sql.Connection, settles: Sequence[Settle]) -> set[tuple[int, UUID]]:
-    """Settle all of `settles` in one statement; the (id, token) that still stood."""
+def settle(connection: sql.Connection, settles: Sequence[Settle]) -> list[bool]:
+    """Settle all of `settles` in one statement; for each whether its lease still stood."""
+    endings = [item.ending for item in settles]
     rows = sql.run(
         connection,
         SQL["settle"],
         {
-            "ids": [item.id for item in settles],
-            "leases": [item.lease for item in settles],
-            "verbs": [item.ending.verb.value for item in settles],
-            "delays": [float(item.ending.delay) for item in settles],
-            "errors": [item.ending.error for item in settles],
-            "reasons": [item.ending.reason and item.ending.reason.value for item in settles],
+            "ids": sql.array([item.id for item in settles]),
+            "leases": sql.array([item.lease.hex for item in settles]),
+            "verbs": sql.array([ending.verb.value for ending in endings]),
+            "delays": sql.array([float(ending.delay) for ending in endings]),
+            # Texts of others: quoted by the client library, where there are any.
+            "errors": _texts([ending.error for ending in endings]),
+            "reasons": _texts([ending.reason and ending.reason.value for ending in endings]),
         },
     )
-    return {(id_, lease) for id_, lease in rows}
+    stood = [False] * len(settles)
+    for (place,) in rows:
+        stood[place - 1] = True
+    return stood
+
+
+def _texts(values: list[str | None]) -> list[str | None] | str:
+    return values if any(values) else sql.array(["NULL"] * len(values))
 
 
 def look_again(connection: sql.Connection, job_id: int) -> Seen | None:

@@ -3,7 +3,7 @@
 -- settle finds nothing. Rows are locked in id order; a poke that came during the run makes
 -- the delay (and a finish) come back that soon.
 WITH answer AS MATERIALIZED (
-    SELECT id, lease, verb, delay, error, reason
+    SELECT id, lease, verb, delay, error, reason, place
     FROM unnest(
         %(ids)s::bigint[],
         %(leases)s::uuid[],
@@ -11,12 +11,13 @@ WITH answer AS MATERIALIZED (
         %(delays)s::float8[],
         %(errors)s::text[],
         %(reasons)s::text[]
-    ) AS given (id, lease, verb, delay, error, reason)
+    ) WITH ORDINALITY AS given (id, lease, verb, delay, error, reason, place)
 ),
 held AS MATERIALIZED (
     SELECT
         given.id,
         given.lease,
+        given.place,
         CASE WHEN given.verb = 'finish' AND jobs.poked IS NOT NULL THEN 'again' ELSE given.verb END
             AS verb,
         CASE
@@ -36,7 +37,7 @@ finished AS (
     USING held
     WHERE jobs.id = held.id
         AND held.verb = 'finish'
-    RETURNING jobs.id, held.lease
+    RETURNING held.place
 ),
 moved AS (
     UPDATE vpay.jobs
@@ -68,11 +69,11 @@ moved AS (
     FROM held
     WHERE jobs.id = held.id
         AND held.verb <> 'finish'
-    RETURNING jobs.id, held.lease
+    RETURNING held.place
 )
-SELECT id, lease FROM finished
+SELECT place FROM finished
 UNION ALL
-SELECT id, lease FROM moved
+SELECT place FROM moved
 
 -- name: look_again
 -- After a commit whose answer was lost. FOR UPDATE waits for a backend that is still

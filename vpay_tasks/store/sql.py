@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Final
 
@@ -42,6 +42,21 @@ class Statement:
     file: str
     name: str
     text: str
+    query: bytes = field(init=False, repr=False)
+    """The text as the server reads it, with $1, $2 … – made once: psycopg would take a long
+    statement apart again each time that it runs."""
+    names: tuple[str, ...] = field(init=False, repr=False)
+    """The parameters, in the order of their numbers."""
+
+    def __post_init__(self) -> None:
+        names = tuple(dict.fromkeys(_PARAMETER.findall(self.text)))
+        numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", self.text)
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "query", numbered.encode())
+
+    def given(self, params: Mapping[str, Any] | None) -> list[Any]:
+        """`params` in the order of the numbers."""
+        return [params[name] for name in self.names] if params is not None else []
 
 
 class Statements(dict[str, Statement]):
@@ -49,6 +64,7 @@ class Statements(dict[str, Statement]):
 
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 def load(module: str) -> Statements:
@@ -77,9 +93,9 @@ def run(
     try:
         # The text is a file's, never built at run time. The rows are ours to read, whatever
         # the application has its own connection make of them.
-        cursor = connection.cursor(row_factory=tuple_row)
-        cursor.execute(statement.text.encode(), params)
-        return cursor.fetchall() if cursor.description is not None else []
+        cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
+        cursor.execute(statement.query, statement.given(params))
+        return cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else []
     except psycopg.Error as error:
         ambiguous = commits_itself and broken(connection)
         raise classified(error, statement.name, ambiguous=ambiguous) from error
@@ -111,10 +127,18 @@ def run_together(connection: Connection, calls: Sequence[Bound]) -> list[Row]:
     try:
         with connection.pipeline(), connection.transaction():
             for call in calls:
-                cursor = connection.execute(call.statement.text.encode(), call.params)
+                cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
+                cursor.execute(call.statement.query, call.statement.given(call.params))
         return cursor.fetchall()
     except psycopg.Error as error:
         raise classified(error, names, ambiguous=broken(connection)) from error
+
+
+def array(values: Iterable[object]) -> str:
+    """`values`, whose text needs no quotes (numbers, UUIDs, words of ours), as an array's
+    text. For the arrays of hot statements: psycopg looks at every element twice, and names a
+    list of small numbers another type, under which the statement is prepared again."""
+    return "{" + ",".join(map(str, values)) + "}"
 
 
 def broken(connection: Connection) -> bool:
