@@ -43,7 +43,7 @@ fmt: venv-test ## put the code into its format, mend what ruff can mend
 	@$(PY) -m ruff format .
 
 bench: venv-bench ## figures beside the peers', on this machine (no test depends on one)
-	@$(PY) bench/run.py $(ARGS)
+	@$(MOVE) PYTHONPATH=. $(VENV)/bin/python bench/run.py $(ARGS)
 
 schema: venv-test ## write schema/schema.sql anew from the migrations
 	@$(PY) -m tests.schema.dump

@@ -1,15 +1,13 @@
 """The same no-op drained by the peers, on the same servers in the same run.
 
-Everything waits in the queue before a worker starts; the clock runs from the first look that
-finds it shrinking to the one that finds it empty. Each peer runs as its documentation says,
-with as many processes as ours.
+Everything waits in the queue before a worker starts. Each peer runs as its documentation
+says, with as many processes (and threads, where it has any) as ours.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from signal import SIGKILL
@@ -17,12 +15,12 @@ from subprocess import Popen
 
 import psycopg
 import redis
+from drain import PATIENCE_S, drained
+from fleet import PROCESSES, THREADS
 
 from vpay_sandbox.process import spawn
 
 HERE = Path(__file__).resolve().parent
-PATIENCE_S = 120.0
-LOOK_S = 0.01
 
 
 class Peers:
@@ -38,16 +36,17 @@ class Peers:
         url = f"{self._broker}/1"
         fill = f"import peer_celery as p\nfor n in range({count}): p.noop.delay(n)"
         self._run([sys.executable, "-c", fill], url)
-        command = ["-m", "celery", "-A", "peer_celery", "worker", "-c", "2", "-l", "error"]
+        command = ["-m", "celery", "-A", "peer_celery", "worker", "-l", "error"]
+        command += ["-c", str(PROCESSES)]
         with redis.Redis.from_url(url) as client:
             return self._drained(count, lambda: client.llen("celery"), [command], url)
 
     def dramatiq(self, count: int) -> float:
-        """Messages/s of two worker processes of eight threads."""
+        """Messages/s of two worker processes."""
         url = f"{self._broker}/2"
         fill = f"import peer_dramatiq as p\nfor n in range({count}): p.noop.send(n)"
         self._run([sys.executable, "-c", fill], url)
-        command = ["-m", "dramatiq", "peer_dramatiq", "-p", "2", "-t", "8"]
+        command = ["-m", "dramatiq", "peer_dramatiq", "-p", str(PROCESSES), "-t", str(THREADS)]
         with redis.Redis.from_url(url) as client:
             return self._drained(
                 count, lambda: client.hlen("dramatiq:default.msgs"), [command], url
@@ -59,6 +58,7 @@ class Peers:
             row = connection.execute("SELECT to_regclass('pgqueuer') IS NULL").fetchone()
             if row and row[0]:
                 self._run([sys.executable, str(HERE / "peer_pgqueuer.py"), "install", "0"], "")
+            connection.execute("TRUNCATE pgqueuer, pgqueuer_log")  # no dead rows of the last time
             fill = [sys.executable, str(HERE / "peer_pgqueuer.py"), "fill", str(count)]
             self._run(fill, "")
 
@@ -73,16 +73,8 @@ class Peers:
         self, count: int, left: Callable[[], int], commands: list[list[str]], broker: str
     ) -> float:
         workers = [self._spawn([sys.executable, *command], broker) for command in commands]
-        give_up = time.monotonic() + PATIENCE_S
-        begun, first, seen = 0.0, count, count
         try:
-            while (seen := left()) > 0:
-                if not begun and seen < count:
-                    begun, first = time.monotonic(), seen
-                if time.monotonic() > give_up:
-                    raise SystemExit(f"a peer left {seen} of {count} jobs; see {self._folder}")
-                time.sleep(LOOK_S)
-            return first / (time.monotonic() - begun)
+            return drained(f"a peer (see {self._folder})", count, left)
         finally:
             for worker in workers:
                 # They have nothing left to do, and not all of them hear a polite word.

@@ -1,214 +1,176 @@
 """The project's figures, measured on this machine: `make bench`.
 
-Real processes on the sandbox's Postgres (fsync and synchronous_commit on) and Valkey: one
-dispatcher, two worker groups. Machines are noisy: compare ratios within one run. Nothing
-here is a test.
+Real processes on the sandbox's Postgres (fsync and synchronous_commit on) and Valkey, and
+RabbitMQ where it is installed: one dispatcher, two worker processes. Machines are noisy:
+compare ratios within one run. Nothing here is a test.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import platform
-import shutil
-import socket
 import statistics
-import struct
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from signal import SIGTERM
-from subprocess import Popen
-from typing import Any
+from typing import Any, Final
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+from drain import drained
+from fleet import PROCESSES, THREADS, Fleet, running
 from peers import Peers
 
-from vpay_sandbox.merchant import Endpoint
-from vpay_sandbox.postgres import Postgres
-from vpay_sandbox.process import end, spawn, wait_until
-from vpay_sandbox.stub_receiver import StubReceiver
-from vpay_sandbox.valkey import Valkey
+from tests.rabbit import RABBITMQ, Rabbit
 from vpay_tasks.core.task import Kind
-from vpay_tasks.store import events, jobs, migrate
-from vpay_tasks.store.db import Database, connect
-from vpay_tasks.store.hints import Hinter
+from vpay_tasks.store import events, jobs
 
 HERE = Path(__file__).resolve().parent
 mpl.use("agg")
 
-SECRET = "whsec_YmVuY2gtYmVuY2gtYmVuY2gtYmVuY2gtYmVuY2g="
-THREADS = 8
+TOLD: Final = (
+    ("commit_to_start_ms", "commit → handler begins, idle, ms"),
+    ("commit_to_start_rabbitmq_ms", "the same by RabbitMQ"),
+    ("event_to_post_ms", "event committed → POST arrives, idle, ms"),
+    ("kill_to_restart_ms", "kill -9 of a worker → its job runs again, ms"),
+    ("noop_jobs_per_s", "no-op drain, jobs/s"),
+    ("peers_noop_per_s", "peers' no-op drain, jobs/s"),
+    ("per_job_batch_1", "no-op one by one, per job"),
+    ("per_job_batch_32", "no-op by 32, per job"),
+)
 
 
-class Bench:
-    """Servers, processes and a database, for as long as the figures take."""
+def enqueue(fleet: Fleet, kind: str, n: int) -> int:
+    """Enqueue it in a transaction of its own; the instant after its commit, in ns."""
+    with fleet.database.transaction() as tx:
+        jobs.enqueue(tx, Kind(kind), {"n": n})
+    return time.monotonic_ns()
 
-    def __init__(self, folder: Path, url: str, broker: str, receiver: StubReceiver) -> None:
-        self.url = url
-        self.broker = broker
-        self.folder = folder
-        self.receiver = receiver
-        self.database = Database(url, application="bench", hints=Hinter(url))
-        self.line = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.line.bind(("127.0.0.1", 0))
-        self.line.settimeout(10)
-        config = folder / "vpay.toml"
-        config.write_text(
-            f'[database]\nurl = "{url}"\n[broker]\nurl = "{broker}"\n'
-            '[worker]\nmodules = ["noop"]\n'
-            "[egress]\nallow_private_targets = true\n"
-            f'[[merchants]]\nid = "m"\n[[merchants.endpoints]]\nid = "e"\n'
-            f'url = "{receiver.endpoint_url("m", "e")}"\nsecrets = ["{SECRET}"]\n'
-        )
-        self._env = {
-            **os.environ,
-            "VPAY_CONFIG": str(config),
-            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]),
-            "BENCH_PORT": str(self.line.getsockname()[1]),
-        }
-        self._folder = folder
-        self._processes: list[Popen[bytes]] = []
 
-    def start(self, name: str, *command: str) -> None:
-        self._processes.append(
-            spawn([sys.executable, *command], env=self._env, log=self._folder / f"{name}.log")
-        )
+def commit_to_start(fleet: Fleet, rounds: int) -> list[float]:
+    """Milliseconds from a commit's return to the handler's first line, fleet idle."""
+    took = []
+    for n in range(rounds):
+        committed = enqueue(fleet, "stamp", n)
+        seen, began, _ = fleet.heard()
+        assert seen == n
+        took.append((began - committed) / 1e6)
+        time.sleep(0.03 + 0.04 * (n % 7) / 7)  # idle, and out of step with any poll
+    return took
 
-    def stop(self) -> None:
-        """End our processes; the database can still be asked."""
-        for process in reversed(self._processes):
-            end(process, SIGTERM)
-        self._processes.clear()
 
-    def ask(self, query: str) -> int:
-        with self.database.connection() as connection:
-            row = connection.execute(query.encode()).fetchone()
-        return int(row[0]) if row else 0
-
-    def totals(self) -> dict[str, int]:
-        """What Postgres has counted so far, our own looking included."""
-        commits = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
-        wal = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
-        return {"commits": self.ask(commits), "wal_bytes": self.ask(wal)}
-
-    def commit_to_start(self, rounds: int) -> list[float]:
-        """Milliseconds from a commit's return to the handler's first line, fleet idle."""
-        took = []
-        kind = Kind("stamp")
-        for n in range(rounds):
-            with self.database.transaction() as tx:
-                jobs.enqueue(tx, kind, {"n": n})
-            committed = time.monotonic_ns()
-            seen, began = struct.unpack("!qq", self.line.recv(16))
-            assert seen == n
-            took.append((began - committed) / 1e6)
-            time.sleep(0.03 + 0.04 * (n % 7) / 7)  # idle, and out of step with any poll
-        return took
-
-    def event_to_post(self, rounds: int) -> list[float]:
-        """Milliseconds from the commit of an event to its arrival at the receiver, idle."""
-        took = []
-        for n in range(rounds):
-            id_ = f"evt_bench{n:019}"
-            with self.database.transaction() as tx:
-                events.append(
-                    tx,
-                    event_id=id_,
-                    merchant_id="m",
-                    type="payment_intent.succeeded",
-                    object_id="pi_bench",
-                    customer_id=None,
-                    livemode=False,
-                    body=json.dumps({"id": id_}).encode(),
-                )
-            committed = time.time() * 1_000
-            self.receiver.wait_requests("/hooks/m/e", n + 1, done=True)
-            took.append(self.receiver.requests("/hooks/m/e")[-1].request.at_ms - committed)
-            time.sleep(0.05 + 0.04 * (n % 7) / 7)
-        return took
-
-    def drain(self, name: str, count: int) -> float:
-        """Jobs a second: `count` no-ops inserted at once, until the last row is gone."""
-        with self.database.connection() as connection:
-            connection.execute(
-                b"INSERT INTO vpay.jobs (queue, kind, payload)"
-                b" SELECT 'default', %s, '{}' FROM generate_series(1, %s)",
-                (name, count),
+def event_to_post(fleet: Fleet, rounds: int) -> list[float]:
+    """Milliseconds from the commit of an event to its arrival at the receiver, idle."""
+    took = []
+    for n in range(rounds):
+        id_ = f"evt_bench{n:019}"
+        with fleet.database.transaction() as tx:
+            events.append(
+                tx,
+                event_id=id_,
+                merchant_id="m",
+                type="payment_intent.succeeded",
+                object_id="pi_bench",
+                customer_id=None,
+                livemode=False,
+                body=json.dumps({"id": id_}).encode(),
             )
-        begun = time.monotonic()
-        while self.ask("SELECT count(*) FROM vpay.jobs WHERE queue = 'default'"):
-            time.sleep(0.02)
-        return count / (time.monotonic() - begun)
+        committed = time.time() * 1_000
+        fleet.receiver.wait_requests("/hooks/m/e", n + 1, done=True)
+        took.append(fleet.receiver.requests("/hooks/m/e")[-1].request.at_ms - committed)
+        time.sleep(0.05 + 0.04 * (n % 7) / 7)
+    return took
 
 
-@contextlib.contextmanager
-def running() -> Iterator[Bench]:
-    folder = Path(tempfile.mkdtemp(prefix="vpay-bench-"))
-    endpoint = Endpoint("m", "e", secrets=(SECRET,))
-    try:
-        with (
-            Postgres(folder / "postgres") as server,
-            Valkey(folder / "valkey") as broker,
-            StubReceiver([endpoint], journal=folder / "receiver.jsonl") as receiver,
-        ):
-            with connect(server.url(), application="bench") as connection:
-                migrate.apply(connection)
-            bench = Bench(folder, server.url(), broker.url(), receiver)
-            try:
-                bench.start("dispatch", "-c", "from vpay_tasks.cli import dispatch; dispatch([])")
-                for n in range(2):
-                    command = ("-m", "dramatiq", "vpay_tasks.actors", "-p", "1")
-                    bench.start(f"workers-{n}", *command, "-t", str(THREADS))
-                workers = "SELECT count(*) FROM vpay.workers"
-                wait_until(lambda: bench.ask(workers) == 2, "two workers")
-                yield bench
-            finally:
-                bench.stop()
-                bench.database.close()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def kill_to_restart(fleet: Fleet, rounds: int) -> list[float]:
+    """Milliseconds from kill -9 of the worker that runs a job to the job's next beginning, in
+    the other worker; then the dead one is replaced."""
+    took = []
+    for n in range(rounds):
+        enqueue(fleet, "held", n)
+        _, _, pid = fleet.heard()
+        (fleet.folder / f"killed-{n}").touch()
+        killed = time.monotonic_ns()
+        fleet.kill_worker(pid)
+        seen, began, other = fleet.heard()
+        assert (seen, other != pid) == (n, True)
+        took.append((began - killed) / 1e6)
+        fleet.replace_the_dead()
+    return took
 
 
-def p(values: list[float], percent: int) -> float:
-    return round(statistics.quantiles(values, n=100, method="inclusive")[percent - 1], 1)
+def drain(fleet: Fleet, name: str, count: int) -> float:
+    """Jobs/s of `count` no-ops that are inserted at once."""
+    with fleet.database.connection() as connection:
+        connection.execute(
+            b"INSERT INTO vpay.jobs (queue, kind, payload)"
+            b" SELECT 'default', %s, '{}' FROM generate_series(1, %s)",
+            (name, count),
+        )
+    left = "SELECT count(*) FROM vpay.jobs WHERE queue = 'default'"
+    return drained(name, count, lambda: fleet.ask(left))
 
 
-def of_peers(bench: Bench, scale: float) -> dict[str, int]:
+def drain_and_cost(fleet: Fleet, name: str, count: int) -> tuple[int, dict[str, float]]:
+    """The rate, and what Postgres counted per job – the insert, our looks and whatever else
+    it did meanwhile included."""
+    counted = {
+        "commits": "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()",
+        "wal_bytes": "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn",
+    }
+    before = {what: fleet.ask(query) for what, query in counted.items()}
+    rate = drain(fleet, name, count)
+    cost = {what: (fleet.ask(counted[what]) - was) / count for what, was in before.items()}
+    return round(rate), {what: round(each, 3) for what, each in cost.items()}
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    cuts = statistics.quantiles(values, n=100, method="inclusive")
+    return {"p50": round(cuts[49], 1), "p99": round(cuts[98], 1), "of": len(values)}
+
+
+def ours(fleet: Fleet, scale: float) -> dict[str, Any]:
+    rounds = max(20, int(200 * scale))
+    commit_to_start(fleet, 10)  # prepared statements, warm caches
+    starts = commit_to_start(fleet, rounds)
+    posts = event_to_post(fleet, rounds)
+    drain(fleet, "noop_batch", 2_000)
+    single, single_cost = drain_and_cost(fleet, "noop", max(1_000, int(10_000 * scale)))
+    batch, batch_cost = drain_and_cost(fleet, "noop_batch", max(5_000, int(60_000 * scale)))
+    kills = kill_to_restart(fleet, max(5, int(20 * scale)))
+    return {
+        "commit_to_start_ms": spread(starts),
+        "event_to_post_ms": spread(posts),
+        "kill_to_restart_ms": spread(kills),
+        "noop_jobs_per_s": {"batch_1": single, "batch_32": batch},
+        "per_job_batch_1": single_cost,
+        "per_job_batch_32": batch_cost,
+    }
+
+
+def of_rabbitmq(scale: float) -> dict[str, Any]:
+    """The idle start once more, over the other broker."""
+    if RABBITMQ is None:
+        print("RabbitMQ is not installed (apt-get install rabbitmq-server): left out.\n")
+        return {}
+    with running(Rabbit) as fleet:
+        commit_to_start(fleet, 10)
+        starts = commit_to_start(fleet, max(20, int(200 * scale)))
+    return {"commit_to_start_rabbitmq_ms": spread(starts)}
+
+
+def of_peers(fleet: Fleet, scale: float) -> dict[str, int]:
     """Jobs/s of the peers, a second Postgres database and other Valkey databases being theirs."""
-    with bench.database.connection() as connection:
+    with fleet.database.connection() as connection:
         connection.execute("CREATE DATABASE peers")
-    peers = Peers(bench.folder, bench.url.rsplit("/", 1)[0] + "/peers", bench.broker)
+    peers = Peers(fleet.folder, fleet.url.rsplit("/", 1)[0] + "/peers", fleet.broker)
     return {
         "celery": round(peers.celery(max(1_000, int(5_000 * scale)))),
         "dramatiq_raw": round(peers.dramatiq(max(1_000, int(10_000 * scale)))),
         "pgqueuer_10": round(peers.pgqueuer(max(2_000, int(20_000 * scale)), 10)),
         "pgqueuer_200": round(peers.pgqueuer(max(4_000, int(60_000 * scale)), 200)),
-    }
-
-
-def measured(bench: Bench, scale: float) -> dict[str, Any]:
-    rounds = max(20, int(200 * scale))
-    bench.commit_to_start(10)  # prepared statements, warm caches
-    starts = bench.commit_to_start(rounds)
-    bench.drain("noop_batch", 2_000)
-    single = bench.drain("noop", max(1_000, int(10_000 * scale)))
-    before = bench.totals()
-    count = max(5_000, int(60_000 * scale))
-    batch = bench.drain("noop_batch", count)
-    cost = {name: round((bench.totals()[name] - was) / count, 3) for name, was in before.items()}
-    posts = bench.event_to_post(rounds)
-    return {
-        "commit_to_start_ms": {"p50": p(starts, 50), "p99": p(starts, 99)},
-        "event_to_post_ms": {"p50": p(posts, 50), "p99": p(posts, 99)},
-        "noop_jobs_per_s": {"batch_1": round(single), "batch_32": round(batch)},
-        "per_job": cost,
     }
 
 
@@ -231,28 +193,25 @@ def main() -> None:
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="only our own")
     arguments = parser.parse_args()
     scale = arguments.scale
-    with running() as bench:
-        figures = measured(bench, scale)
+    load = os.getloadavg()[0]
+    with running() as fleet:
+        figures = ours(fleet, scale)
+        fleet.stop()  # the others get the machine for themselves, as we had it
         if arguments.peers:
-            bench.stop()  # the peers get the machine for themselves, as we had it
-            figures["peers_noop_per_s"] = of_peers(bench, scale)
+            figures["peers_noop_per_s"] = of_peers(fleet, scale)
+    figures |= of_rabbitmq(scale)
     machine = (
         f"{os.cpu_count()} cores, {platform.python_implementation()} {platform.python_version()}"
     )
-    print(f"Measured on {machine}; 1 dispatcher, 2 worker processes of {THREADS} threads;")
-    print("Postgres with fsync and synchronous_commit on. Noisy machine: compare ratios.\n")
-    for what, unit in (
-        ("commit_to_start_ms", "commit → handler begins, idle, ms"),
-        ("event_to_post_ms", "event committed → POST arrives, idle, ms"),
-        ("noop_jobs_per_s", "no-op drain, jobs/s"),
-        ("peers_noop_per_s", "peers' no-op drain, jobs/s"),
-        ("per_job", "of a batch of 32, per job"),
-    ):
-        if what not in figures:
-            continue
-        parts = "   ".join(f"{name} {value:>8,}" for name, value in figures[what].items())
-        print(f"  {unit:<44}{parts}")
-    result = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine, **figures}
+    print(f"Measured on {machine}, load {load:.1f} before it began; 1 dispatcher, {PROCESSES}")
+    print(f"worker processes of {THREADS} threads; Postgres with fsync and synchronous_commit on.")
+    print("Noisy machine: compare ratios.\n")
+    for what, unit in TOLD:
+        if what in figures:
+            parts = "   ".join(f"{name} {value:>8,}" for name, value in figures[what].items())
+            print(f"  {unit:<46}{parts}")
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    result = {"at": at, "machine": machine, "load_before": round(load, 1), **figures}
     (HERE / "results").mkdir(exist_ok=True)
     (HERE / "results" / "latest.json").write_text(json.dumps(result, indent=2) + "\n")
     picture(result, HERE / "results" / "latest.png")
