@@ -20,7 +20,7 @@ from tests.payment_kit import (
     read_intent,
     scalar,
 )
-from tests.payments.poll_kit import Polls, about
+from tests.payments.poll_kit import Polls, about, inquiry
 from tests.rails.benches import ORANGE
 from vpay_sandbox.httpd import Answer, Hangup, Reply
 from vpay_sandbox.stub_rail import StubRail
@@ -138,6 +138,20 @@ def test_a_page_that_is_never_opened_is_unresolved_past_the_horizon_and_never_fa
     assert about(polls.run(charge)) == 3600
     assert read_charge(database, charge.id).state is State.UNRESOLVED
     assert events(database) == []
+
+
+@pytest.mark.parametrize(("word", "state"), [("EXPIRED", "failed"), ("SUCCESS", "succeeded")])
+def test_a_page_that_ends_after_the_horizon_ends_its_payment_as_usual(
+    database: Database, orange: RailPort, stub: StubRail, polls: Polls, word: str, state: str
+) -> None:
+    charge = confirmed(database, orange, 3613).charge
+    with database.transaction() as tx:
+        force(tx, charge.id, age=86_401)
+    assert about(polls.run(charge)) == 3600
+    stub.script(ORANGE.statuses, ORANGE.said(inquiry(charge), word))
+    assert polls.run(charge) is None
+    assert read_charge(database, charge.id).state == state
+    assert len(events(database)) == 1
 
 
 def test_a_second_confirm_does_not_order_again(

@@ -15,7 +15,7 @@ from vpay_sandbox.httpd import Reply
 from vpay_sandbox.stub_rail import StubRail
 from vpay_tasks.config import WindowsTable
 from vpay_tasks.core.charge import FailureCode
-from vpay_tasks.errors import Configuration
+from vpay_tasks.errors import Configuration, Rail
 from vpay_tasks.rails import build
 from vpay_tasks.rails.mtn_momo import REASONS, MtnMomo, MtnMomoTable, plain
 from vpay_tasks.rails.port import (
@@ -72,6 +72,23 @@ def test_each_reason_is_one_of_our_codes(stub: StubRail, reason: str) -> None:
     stub.decide(wish.reference, "FAILED", reason=reason)
     expected = REASONS.get(reason, FailureCode.PROVIDER_ERROR)
     assert ask(rail, wish) == Failed(expected, reason)
+
+
+@pytest.mark.parametrize("reason", [*sorted(REASONS), "ONGOING", "PAYER_DELAYED"])
+def test_a_reason_decides_nothing_without_its_word(stub: StubRail, reason: str) -> None:
+    rail, wish = momo(stub.url), order()
+    told = {
+        "externalId": wish.reference,
+        "amount": "10",
+        "currency": "EUR",
+        "reason": reason,
+    }
+    stub.script(STATUS, Reply(200, json.dumps({**told, "status": "PENDING"}).encode()))
+    assert ask(rail, wish) == Pending()
+    for word in ({"status": "failed"}, {"status": "TIMEOUT"}, {"status": None}, {}):
+        stub.script(STATUS, Reply(200, json.dumps({**told, **word}).encode()))
+        with pytest.raises(Rail):
+            ask(rail, wish)
 
 
 def test_the_table_of_reasons_is_the_documented_one() -> None:
