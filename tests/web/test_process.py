@@ -113,8 +113,9 @@ def test_a_stuck_thread_does_not_keep_the_process_from_ending(
         eventually(client.is_up)
         proxy.hold()
         assert client.call_back(MTN.code, MTN.callback("r-1")).status == 503
-        process.signal(signal.SIGTERM)
-        assert process.wait() in ENDED
+        # Not SIGTERM: behind it uvicorn ends by the signal itself and waits for no thread.
+        process.signal(signal.SIGINT)
+        assert process.wait() in (0, 130, -signal.SIGINT)
         assert process.said("end")
 
 
