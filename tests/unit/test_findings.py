@@ -206,15 +206,13 @@ def test_a_healthy_system_has_no_finding() -> None:
             replace(HEALTHY, work=work(contradicted=1)),
             "charges_contradicted",
             "page",
-            "SELECT id, provider_code, provider_reference_id, state FROM vpay.charges WHERE"
-            " contradicted_at IS NOT NULL;",
+            "vpay-tasks charges --unresolved",
         ),
         (
             replace(HEALTHY, work=work(unresolved=2)),
             "charges_unresolved",
             "error",
-            "SELECT id, provider_code, provider_reference_id, state FROM vpay.charges WHERE"
-            " state = 'unresolved';",
+            "vpay-tasks charges --unresolved",
         ),
         (
             checked(closed_lanes=(ClosedLane("webhooks", "o'b/main", True),)),

@@ -14,11 +14,21 @@ import sys
 from collections.abc import Callable, Sequence
 
 from vpay_tasks import config, telemetry, wiring
-from vpay_tasks.cli import deliveries, doctor, endpoints, events, inbox, keys, migrate, status
+from vpay_tasks.cli import (
+    charges,
+    deliveries,
+    doctor,
+    endpoints,
+    events,
+    inbox,
+    keys,
+    migrate,
+    status,
+)
 from vpay_tasks.cli.parser import Command, Parser
 from vpay_tasks.errors import VpayError
 
-GROUPS = (migrate, status, doctor, endpoints, deliveries, events, inbox, keys)
+GROUPS = (migrate, status, doctor, charges, endpoints, deliveries, events, inbox, keys)
 """In the order in which `--help` names their commands."""
 
 

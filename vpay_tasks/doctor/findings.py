@@ -185,13 +185,12 @@ def _loudness(reason: DeadReason) -> Severity:
 
 
 def _money(work: Work) -> Iterator[Finding]:
-    which = "SELECT id, provider_code, provider_reference_id, state FROM vpay.charges WHERE"
     if number := work.vitals.contradicted:
         yield Finding(
             "charges_contradicted",
             Severity.PAGE,
             f"{counted(number, 'charge')} contradicted by the rail: compare both sides.",
-            f"{which} contradicted_at IS NOT NULL;",
+            "vpay-tasks charges --unresolved",
         )
     if number := work.vitals.unresolved:
         yield Finding(
@@ -199,7 +198,7 @@ def _money(work: Work) -> Iterator[Finding]:
             Severity.ERROR,
             f"{counted(number, 'charge')} unresolved: a day has passed without the rail's word,"
             " and it is asked hourly.",
-            f"{which} state = 'unresolved';",
+            "vpay-tasks charges --unresolved",
         )
 
 
