@@ -55,10 +55,9 @@ def polling(database: Database, stub: StubRail) -> Iterator[Polls]:
     registry.add(resubmit_charge)
     settler = Settler(database.url, registry, application="tests")
     settler.start()
-    yield Polls(
-        database,
-        Runner(
-            "tests", context, registry, Running(), settler, 30, settings.ladders, settings.windows
-        ),
+    runner = Runner(
+        "tests", context, registry, Running(), settler, 30, settings.ladders, settings.windows
     )
+    yield Polls(database, runner)
+    runner.close()
     settler.close()
