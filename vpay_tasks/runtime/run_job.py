@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -206,7 +206,7 @@ class Runner:
             with attempt:
                 token = uuid.uuid4()
                 may_carry.append([(id_, token) for id_ in claims])
-                with self.context.db.connection() as connection:
+                with closing(self._connect()) as connection:
                     swapped = [self._swap(connection, held, token) for held in may_carry[:-1]]
                 started = [job for held in swapped for job in held if job is not None]
         return started
@@ -215,12 +215,15 @@ class Runner:
         """A group's swap, by the one thread that leads: on a connection of its own, since a
         start must not wait until handlers have left one of the pool's."""
         if not db.usable(self._line):
-            self._line = db.connect(
-                self.context.db.url,
-                application=f"vpay worker {self.worker} start",
-                plans=db.RUN_PLANS,
-            )
+            self._line = self._connect()
         return self._swap(self._line, claims, token)
+
+    def _connect(self) -> db.Connection:
+        return db.connect(
+            self.context.db.url,
+            application=f"vpay worker {self.worker} start",
+            plans=db.RUN_PLANS,
+        )
 
     def _swap(
         self, connection: db.Connection, claims: Sequence[Lease], token: uuid.UUID
