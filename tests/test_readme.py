@@ -35,6 +35,7 @@ def test_the_settings_of_the_readme_are_valid(tmp_path: Path) -> None:
     settings = config.read(path, env)
     assert settings.worker.modules == ("shop_tasks",)
     assert sorted(wiring.rails(settings)) == ["mtn_momo", "orange_money"]
+    assert sorted(settings.inbox) == ["stripe"]
     assert tomllib.loads(text)
 
 

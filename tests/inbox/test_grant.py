@@ -13,7 +13,7 @@ from tests.conftest import Eventually
 from tests.factories import claimed
 from tests.inbox.bench import InboxBench, done, granting
 from tests.inbox.signing import by_hand, by_standard, by_stripe, stripe_event
-from tests.inbox.test_receive import alerts
+from tests.inbox.test_receive import alerts, counted
 from tests.webhooks.world import HandRun
 from vpay_tasks import Again, Done, Park
 from vpay_tasks.core.task import REGISTRY
@@ -111,8 +111,10 @@ def test_what_a_grant_raises_after_its_end_changes_nothing(effects: InboxBench) 
         raise RuntimeError("too late")
 
     effects.deliver(by_stripe(stripe_event()))
+    failures = counted("inbox_failures")
     with granting(raises_late):
         effects.run()
+    assert counted("inbox_failures") == failures
     assert effects.rows("state, attempts, last_error") == [("done", 0, None)]
     assert effects.jobs() == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vpay_tasks.config import LaddersTable
@@ -36,6 +36,9 @@ def test_one_body_about_two_references_is_two_events() -> None:
 
 
 @given(st.tuples(st.text(), st.text(), st.text()), st.tuples(st.text(), st.text(), st.text()))
+@example(("a", "b", "c"), ("ab", "", "c"))
+@example(("a", "b", "c"), ("a", "breference", "c"))
+@example(("a", "", "1"), ("a1", "", ""))
 def test_two_lanes_are_one_only_for_the_same_reference(
     one: tuple[str, str, str], other: tuple[str, str, str]
 ) -> None:
