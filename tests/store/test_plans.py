@@ -153,12 +153,12 @@ CASES = {
     "events of one customer": Case(
         events.SQL["page_of_customer"], {"customer_id": "cus_5", "page": 500}, 10
     ),
-    "customers page_idle": Case(customers.SQL["page_idle"], {"idle": 3.2e7, "page": 100}, 20),
+    "customers page_idle": Case(customers.SQL["page_idle"], {"idle": 3.2e7, "page": 100}, 20, 3),
     "customers page_to_redact": Case(customers.SQL["page_to_redact"], {"page": 100}, 10),
     "forget_intents": Case(
         customers.SQL["forget_intents"], {"id": "cus_5", "page": 500}, 20, 1, thrown_away=1
     ),
-    "sessions page_due": Case(sessions.SQL["page_due"], {"page": 100}, 60),
+    "sessions page_due": Case(sessions.SQL["page_due"], {"page": 100}, 60, 3),
     "charges sweep_words": Case(charges.SQL["sweep_words"], {"keep": 7.8e6, "page": 500}, 20),
     "sweep_idempotency_keys": Case(
         idempotency.SQL["sweep_idempotency_keys"], {"page": 1_000}, 80, 3

@@ -10,15 +10,13 @@ RETURNING 1
 
 -- name: sweep_assertions
 -- Twice the leeway: what `spend` compared with now() a moment ago is surely over here.
-WITH expired AS MATERIALIZED (
-    SELECT id
+DELETE FROM vpay.client_assertions
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid
     FROM vpay.client_assertions
     WHERE expires_at <= now() - 2 * make_interval(secs => %(leeway)s::float8)
     ORDER BY expires_at
     LIMIT %(page)s::integer
     FOR UPDATE SKIP LOCKED
-)
-DELETE FROM vpay.client_assertions AS spent
-USING expired
-WHERE spent.id = expired.id
+))
 RETURNING 1

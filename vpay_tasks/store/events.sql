@@ -178,9 +178,20 @@ ORDER BY seq
 LIMIT %(page)s::integer
 
 -- name: sweep_old
--- By arrays, so that the planner expects a few rows of tables that have millions. What a
--- delivery still waits to send stays, and so does what somebody holds.
-WITH old AS MATERIALIZED (
+-- By arrays, so that the planner expects a few rows of tables that have millions, and a
+-- delivery's state is looked at behind its event: by the index of the pending ones, all of
+-- them would be read. What a delivery still waits to send stays, and what somebody holds.
+WITH told AS MATERIALIZED (
+    SELECT
+        event_id,
+        state
+    FROM vpay.webhook_deliveries
+    WHERE event_id = ANY(ARRAY(
+        SELECT id
+        FROM vpay.events
+        WHERE seq = ANY(%(seqs)s::bigint[])
+    ))
+), old AS MATERIALIZED (
     SELECT
         seq,
         id
@@ -189,13 +200,8 @@ WITH old AS MATERIALIZED (
         AND fanout_state <> 'pending'
         AND id <> ALL(ARRAY(
             SELECT event_id
-            FROM vpay.webhook_deliveries
-            WHERE event_id = ANY(ARRAY(
-                    SELECT id
-                    FROM vpay.events
-                    WHERE seq = ANY(%(seqs)s::bigint[])
-                ))
-                AND state = 'pending'
+            FROM told
+            WHERE state = 'pending'
         ))
     ORDER BY seq
     LIMIT %(page)s::integer

@@ -66,16 +66,14 @@ WHERE merchant_id = %(merchant_id)s::text
 RETURNING key
 
 -- name: sweep_idempotency_keys
-WITH expired AS MATERIALIZED (
-    SELECT merchant_id, key
+-- By place: locked rows don't move, and no statistics make it read the rest.
+DELETE FROM vpay.idempotency_keys
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid
     FROM vpay.idempotency_keys
     WHERE expires_at <= now()
     ORDER BY expires_at
     LIMIT %(page)s::integer
     FOR UPDATE SKIP LOCKED
-)
-DELETE FROM vpay.idempotency_keys AS held
-USING expired
-WHERE held.merchant_id = expired.merchant_id
-    AND held.key = expired.key
+))
 RETURNING 1

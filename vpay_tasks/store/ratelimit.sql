@@ -29,15 +29,13 @@ SET attempts = CASE WHEN counted.elapses_at <= now() THEN 1 ELSE counted.attempt
 RETURNING counted.attempts
 
 -- name: sweep_rate_limits
-WITH elapsed AS MATERIALIZED (
-    SELECT id
+DELETE FROM vpay.rate_limits
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid
     FROM vpay.rate_limits
     WHERE elapses_at <= now()
     ORDER BY elapses_at
     LIMIT %(page)s::integer
     FOR UPDATE SKIP LOCKED
-)
-DELETE FROM vpay.rate_limits AS counted
-USING elapsed
-WHERE counted.id = elapsed.id
+))
 RETURNING 1
