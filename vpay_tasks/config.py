@@ -270,6 +270,14 @@ def operator(environ: Mapping[str, str] | None = None) -> str | None:
     return env.get("SUDO_USER") or env.get("USER") or env.get("LOGNAME") or None
 
 
+WEBHOOK_SECRET = "VPAY_WEBHOOK_SECRET"  # noqa: S105 - the variable's name
+
+
+def webhook_secrets() -> list[str]:
+    """That of the environment, for commands that sign and verify by hand."""
+    return [os.environ[WEBHOOK_SECRET]] if WEBHOOK_SECRET in os.environ else []
+
+
 def read(path: Path, env: Mapping[str, str]) -> Settings:
     """The settings in `path`. A missing file is a fault only if the environment names none
     of the two addresses either: a container may be run by environment alone."""

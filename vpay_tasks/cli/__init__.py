@@ -24,11 +24,12 @@ from vpay_tasks.cli import (
     keys,
     migrate,
     status,
+    webhooks,
 )
 from vpay_tasks.cli.parser import Command, Parser
 from vpay_tasks.errors import VpayError
 
-GROUPS = (migrate, status, doctor, charges, endpoints, deliveries, events, inbox, keys)
+GROUPS = (migrate, status, doctor, charges, endpoints, webhooks, deliveries, events, inbox, keys)
 """In the order in which `--help` names their commands."""
 
 

@@ -1,4 +1,4 @@
-"""`vpay-tasks endpoints list|ping|pause|resume`: where webhooks go, and whether they do."""
+"""`vpay-tasks endpoints list|check|ping|pause|resume`: where webhooks go, and whether they do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict
 from urllib.parse import urlsplit
 
 from vpay_tasks import config
+from vpay_tasks.cli import check
 from vpay_tasks.cli.asking import opened
 from vpay_tasks.cli.parser import Commands, Parser, add_command, add_group, add_json, print_json
 from vpay_tasks.config import Settings
@@ -24,6 +25,7 @@ REASON_MAX = 200
 def register(commands: Commands) -> None:
     group = add_group(commands, "endpoints", "webhooks out: where they go, and whether they do")
     add_json(add_command(group, "list", "every endpoint, what waits for it and why", _list))
+    check.declare(group)
     pinged = add_command(
         group, "ping", "send a signed ping event and print the answer; 1 unless it is a 2xx", _ping
     )

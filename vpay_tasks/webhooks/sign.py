@@ -2,7 +2,8 @@
 
 `Vpay-Signature` and `Stripe-Signature` carry `t=<unix>,v1=<hex>[,v1=…]`, HMAC-SHA256 over
 `t + "." + body` keyed by the secret's UTF-8 text. The `webhook-*` headers are those of
-Standard Webhooks, keyed by the bytes that the secret's base64 stands for.
+Standard Webhooks, keyed by the bytes that the secret's base64 stands for. A `whsk_` secret
+is a private key: it signs by Standard Webhooks' `v1a` only (asymmetric.py).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from vpay_tasks.errors import Authentication, InvalidRequest
+from vpay_tasks.webhooks import asymmetric
+from vpay_tasks.webhooks.asymmetric import is_asymmetric
 
 SIGNATURES_MAX: Final = 8
 """v1 parts in one header. Each costs a comparison, so a header can't be made expensive."""
@@ -57,7 +60,7 @@ class Event:
 
 def is_usable(secret: str) -> bool:
     """Whether a secret can sign at all: an empty one would let anybody sign."""
-    return bool(secret.strip()) and secret.strip() != "whsec_"
+    return bool(secret.strip()) and secret.strip() not in ("whsec_", asymmetric.PRIVATE)
 
 
 def sign(body: bytes, secrets: Sequence[str], t: int) -> str:
@@ -72,24 +75,29 @@ def sign(body: bytes, secrets: Sequence[str], t: int) -> str:
 def headers(
     body: bytes, secrets: Sequence[str], t: int, *, event_id: str, attempt: int
 ) -> dict[str, str]:
-    """Every header of one delivery attempt but those of the connection. Raises as `sign`."""
-    value = sign(body, secrets, t)
+    """Every header of one delivery attempt but those of the connection. With private keys
+    alone there is no `Vpay-Signature`: nobody could check one. Raises as `sign`."""
+    shared = [secret for secret in secrets if not is_asymmetric(secret)]
+    value = sign(body, shared, t) if shared or not secrets else None
     time_text = _time_text(t)
     signed = b".".join((event_id.encode(), time_text.encode(), body))
-    standard = [hmac.new(standard_key(s), signed, hashlib.sha256).digest() for s in secrets]
     return {
         "Content-Type": "application/json; charset=utf-8",
         "User-Agent": USER_AGENT,
-        "Vpay-Signature": value,
-        "Stripe-Signature": value,
+        **({"Vpay-Signature": value, "Stripe-Signature": value} if value is not None else {}),
         "Vpay-Event-Id": event_id,
         "Vpay-Attempt": str(attempt),
         "webhook-id": event_id,
         "webhook-timestamp": time_text,
-        "webhook-signature": " ".join(
-            f"v1,{base64.b64encode(digest).decode()}" for digest in standard
-        ),
+        "webhook-signature": " ".join(_standard(secret, signed) for secret in secrets),
     }
+
+
+def _standard(secret: str, signed: bytes) -> str:
+    if is_asymmetric(secret):
+        return asymmetric.signature(secret, signed)
+    digest = hmac.new(standard_key(secret), signed, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(digest).decode()}"
 
 
 def standard_key(secret: str) -> bytes:
@@ -107,14 +115,17 @@ def standard_key(secret: str) -> bytes:
 def spellings(secret: str) -> list[str]:
     """How a receiver may say the secret back, the longest first: whole, without `whsec_`,
     without padding, and as JSON writes its slashes."""
-    bare = secret.removeprefix("whsec_")
+    bare = secret.removeprefix("whsec_").removeprefix(asymmetric.PRIVATE)
     plain = {secret, bare, bare.rstrip("=")} - {""}
     every = plain | {text.replace("/", "\\/") for text in plain}
     return sorted(every, key=lambda text: (-len(text), text))
 
 
 def key_id(secret: str) -> str:
-    """A fingerprint to compare secrets by, in logs and with a merchant."""
+    """A fingerprint to compare secrets by, in logs and with a merchant; of a private key it
+    is that of the public one, which is what they hold."""
+    if secret.startswith(asymmetric.PRIVATE):
+        secret = asymmetric.public_key(secret)
     return hashlib.sha256(b"vpay key id\0" + secret.encode()).hexdigest()[:12]
 
 
@@ -157,9 +168,11 @@ def verify(
 def _keys(secrets: Iterable[str]) -> list[str]:
     keys = list(secrets)
     if not 1 <= len(keys) <= SIGNATURES_MAX or not all(
-        isinstance(key, str) and is_usable(key) for key in keys
+        isinstance(key, str) and is_usable(key) and not is_asymmetric(key) for key in keys
     ):
-        raise InvalidRequest(f"1 to {SIGNATURES_MAX} secrets, none of them blank")
+        raise InvalidRequest(
+            f"1 to {SIGNATURES_MAX} secrets, none of them blank or one of a pair of keys"
+        )
     return keys
 
 

@@ -11,7 +11,9 @@ from typing import Final
 
 from vpay_tasks.config import EndpointTable, Settings
 from vpay_tasks.core.events import EventType
+from vpay_tasks.errors import InvalidRequest
 from vpay_tasks.webhooks import egress
+from vpay_tasks.webhooks.asymmetric import is_asymmetric, private_key
 from vpay_tasks.webhooks.sign import SIGNATURES_MAX, is_usable
 
 _TYPES: Final = tuple(kind.value for kind in EventType)
@@ -55,8 +57,17 @@ def _secrets(endpoint: EndpointTable, shortest: int) -> Iterator[str]:
             yield f"secrets.{number}: holds white space around it, or a line break"
         elif secret.startswith(("v1,", "v1a,")):
             yield f"secrets.{number}: is a signature (v1,…) and no secret"
+        elif is_asymmetric(secret):
+            yield from _private_key(secret, f"secrets.{number}")
         elif len(secret.removeprefix("whsec_").encode()) < shortest:
             yield f"secrets.{number}: livemode takes {shortest} bytes and more"
+
+
+def _private_key(secret: str, where: str) -> Iterator[str]:
+    try:
+        private_key(secret)
+    except InvalidRequest as refused:
+        yield f"{where}: {refused}"
 
 
 def _types(endpoint: EndpointTable) -> Iterator[str]:
