@@ -362,6 +362,9 @@ def _livemode_faults(settings: Settings, filling: Filling) -> Iterable[str]:
         for e, endpoint in enumerate(merchant.endpoints):
             for s in range(len(endpoint.secrets)):
                 yield from _in_the_clear(f"merchants.{m}.endpoints.{e}.secrets.{s}", filling)
+    for vendor, table in settings.inbox.items():
+        for s in range(len(table.secrets)):
+            yield from _in_the_clear(f"inbox.{vendor}.secrets.{s}", filling)
     yield from faults_of_rails(settings.rails)
 
 

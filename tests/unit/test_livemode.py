@@ -88,6 +88,13 @@ def test_a_secret_that_can_be_guessed_is_a_fault(tmp_path: Path, secret: str, ri
     assert found == ([] if right else [short])
 
 
+def test_a_vendors_secret_in_the_clear_is_a_fault_too(tmp_path: Path) -> None:
+    inbox = '[inbox.stripe]\nscheme = "stripe"\nsecrets = ["${HOOK_SECRET}"]\n'
+    assert faults(tmp_path, GOOD + inbox) == []
+    (found,) = faults(tmp_path, GOOD + inbox.replace("${HOOK_SECRET}", SECRET))
+    assert found.startswith("inbox.stripe.secrets.0: in livemode ${NAME} or")
+
+
 def test_a_secret_from_a_file_is_none_in_the_clear(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET + "\n")
     assert faults(tmp_path, changed("${HOOK_SECRET}", f"${{file:{tmp_path}/secret}}")) == []

@@ -231,6 +231,34 @@ def test_random_bytes_and_headers_only_ever_raise_the_one_error(body: bytes, hea
         verify(body, header, SECRET, now=NOW)
 
 
+PARTS = st.sampled_from(
+    [f"t={NOW}", f"v1={GOOD}", f"v1={'0' * 64}", "t=", "v1=", "v0=x", "v1a=AAAA", "=", "", "t"]
+)
+"""Of which good headers are made, too."""
+
+
+@given(
+    parts=st.lists(PARTS | st.text(max_size=8), max_size=10),
+    separator=st.sampled_from([",", ", ", ";", "\n", ",,", "\0"]),
+    body=st.sampled_from([BODY, BODY + b"\n", b""]) | st.binary(max_size=40),
+    now=st.floats() | st.integers() | st.just(NOW),
+    tolerance=st.floats() | st.integers() | st.just(300),
+)
+def test_headers_made_of_good_parts_are_accepted_or_refused_with_the_one_error(
+    parts: list[str], separator: str, body: bytes, now: Any, tolerance: Any
+) -> None:
+    header = separator.join(parts)
+    try:
+        accepted = verify(body, header, SECRET, now=now, tolerance=tolerance)
+    except SignatureRefused:
+        return
+    assert (accepted.raw, body) == (BODY, BODY)
+    assert header.count(f"t={NOW}") == 1
+    assert f"v1={GOOD}" in header
+    assert 0 < tolerance < float("inf")
+    assert abs(now - NOW) <= tolerance
+
+
 @pytest.mark.parametrize("secrets", [[], [""], ["  "], ["whsec_"], [SECRET, ""], [SECRET] * 9])
 def test_nothing_is_ever_signed_without_a_proper_secret(secrets: list[str]) -> None:
     with pytest.raises(InvalidRequest):
