@@ -87,7 +87,7 @@ class InboxBench:
 
     def close(self) -> None:
         self.inbox.close()
-        self.worker.settler.close()
+        self.worker.close()
         self.database.close()
 
 
