@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import shutil
 import ssl
 import subprocess
 import tempfile
@@ -68,6 +69,7 @@ def enter() -> None:
         if Path(path).exists():
             # Where a link leads: a mount stands on the file itself.
             _mount("--bind", own, Path(path).resolve())
+    shutil.rmtree(folder)  # the mounts keep what they show
     # OpenSSL's own place for trusted certificates, empty but for what a scenario puts there.
     _mount("-t", "tmpfs", "none", trust_store())
 
