@@ -49,6 +49,7 @@ GRANT SELECT (seq, id, merchant_id, type, created_at, fanout_state, fanout_attem
     ON vpay.events TO vpay_dispatcher;
 GRANT SELECT (id, merchant_id, endpoint_id, state, created_at, next_attempt_at, attempts)
     ON vpay.webhook_deliveries TO vpay_dispatcher;
+GRANT SELECT (state, received_at, ended_at) ON vpay.inbox_events TO vpay_dispatcher;
 -- Who holds the xmin horizon is told by the age of other roles' transactions.
 GRANT pg_read_all_stats TO vpay_dispatcher, vpay_operator;
 

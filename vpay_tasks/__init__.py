@@ -1,7 +1,7 @@
 """Payments-grade distributed tasks: Postgres is the only source of truth.
 
-What stands here is the public surface, with `vpay_tasks.payments`, `.webhooks`, `.errors`,
-`.config` and `.wiring`; everything else may move.
+What stands here is the public surface, with `vpay_tasks.payments`, `.webhooks`, `.inbox`,
+`.errors`, `.config` and `.wiring`; everything else may move.
 """
 
 from vpay_tasks.core.job import Again, Done, Job, Park

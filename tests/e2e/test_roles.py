@@ -14,9 +14,11 @@ from tests.conftest import Eventually
 from tests.e2e.conftest import Board
 from tests.e2e.fleet import Fleet, Process
 from tests.e2e.test_payments import FIRST_POLL, Shop, rail, receiver, shop
+from tests.inbox.signing import TABLES, by_stripe, stripe_event
 from tests.payment_kit import make_charge
 from vpay_sandbox.stub_receiver import StubReceiver
 from vpay_tasks.core.charge import State
+from vpay_tasks.runtime.metrics import Metrics
 from vpay_tasks.store.db import Database
 
 __all__ = ["rail", "receiver", "shop"]
@@ -123,6 +125,13 @@ def test_a_role_may_not_do_what_its_processes_never_do(
     assert allowed == []
 
 
+def test_a_dispatcher_may_read_all_that_it_exports(logins: dict[str, str]) -> None:
+    database = Database(logins["dispatcher"], size=1)
+    samples = [s for family in Metrics(database).collect() for s in family.samples]
+    assert [s.value for s in samples if s.name == "vpay_up"] == [1.0]
+    database.close()
+
+
 def denied(processes: list[Process]) -> list[str]:
     """What Postgres refused to them, by their logs."""
     return [
@@ -149,6 +158,7 @@ def test_a_payment_goes_its_whole_way_with_each_process_in_its_own_role(
         fleet.extra["VPAY_DATABASE_URL"] = logins[role]
 
     fleet.config["dispatch"] = {"metrics_port": 0}
+    fleet.config["inbox"] = {"stripe": TABLES["stripe"]}
     as_role("dispatcher")
     fleet.dispatcher()
     as_role("worker")
@@ -159,6 +169,9 @@ def test_a_payment_goes_its_whole_way_with_each_process_in_its_own_role(
     intent = shop.pays(FIRST_POLL)
     ((reference,),) = board.ask("SELECT provider_reference_id FROM vpay.charges")
     assert client.call_back("mtn_momo", {"referenceId": reference}).status == 200
+    given = by_stripe(stripe_event())
+    assert client.send("/inbox/stripe", given.body, **given.headers).status == 200
+    eventually(lambda: board.ask("SELECT state FROM vpay.inbox_events") == [("ignored",)])
     told = "SELECT state FROM vpay.webhook_deliveries"
     eventually(lambda: board.ask(told) == [("delivered",)])
     assert intent
@@ -173,6 +186,7 @@ def test_a_payment_goes_its_whole_way_with_each_process_in_its_own_role(
         ("endpoints", "list"),
         ("deliveries", "list"),
         ("events", "list"),
+        ("inbox", "list"),
     ):
         looked = fleet.start("look", [sys.executable, "-c", MAIN, *words])
         looked.wait()

@@ -28,6 +28,7 @@ TABLES: Final = (
     "charges",
     "idempotency_keys",
     "rate_limits",
+    "inbox_events",
 )
 """Those that are loaded."""
 
@@ -104,6 +105,20 @@ LOAD: Final = (
     "INSERT INTO vpay.rate_limits (id, scope, attempts, elapses_at)"
     " SELECT sha256(i::text::bytea), 's', 1, now() + interval '1 h'"
     " FROM generate_series(1, 100000) AS i",
+    # 200,000 events of vendors: most are over, three for long; 1,000 wait, of which the oldest
+    # ten have a job, and 100 are dead.
+    "INSERT INTO vpay.inbox_events (vendor, event_id, type, lane, verified_by, digest, body, state,"
+    " verdict, reason, received_at, ended_at)"
+    " SELECT 'v', 'e' || i, 't', 'l' || i, 'b', sha256('x'), 'x', state,"
+    " CASE state WHEN 'done' THEN 'DONE' END, CASE state WHEN 'dead' THEN 'x' END,"
+    " now() - i * interval '1 s',"
+    " CASE WHEN i <= 3 THEN now() - interval '40 d'"
+    " WHEN state <> 'accepted' THEN now() - i * interval '1 s' END"
+    " FROM (SELECT i, CASE WHEN i % 2000 = 0 THEN 'dead' WHEN i % 200 = 7 THEN 'accepted'"
+    " ELSE 'done' END AS state FROM generate_series(1, 200000) AS i) AS made",
+    "INSERT INTO vpay.jobs (queue, kind, payload, dedupe_key, run_at) SELECT 'inbox', 'k', '{}',"
+    " 'inbox:' || id, now() + interval '1 h' FROM (SELECT id FROM vpay.inbox_events"
+    " WHERE ended_at IS NULL ORDER BY received_at LIMIT 10) AS first",
     # 100,000 charges of two rails, each with a key.
     "INSERT INTO vpay.payment_intents (id, merchant_id, amount, currency)"
     " SELECT 'pk_' || i, 'm', 1, 'EUR' FROM generate_series(1, 100000) AS i",

@@ -31,6 +31,7 @@ from vpay_tasks.store import (
     events,
     gauges,
     idempotency,
+    inbox,
     jobs,
     leases,
     ratelimit,
@@ -92,7 +93,15 @@ SCAN = {
     "page": 500,
     "key_prefix": "webhook:",
 }
+INBOX = {"key_prefix": "inbox:", "queue": "inbox", "kind": "k", "priority": 1, "page": 500}
 CASES = {
+    "inbox waiting": Case(inbox.SQL["waiting"], {"cap": 1_000}, 2_500, 1_000, fetched=1_200),
+    # One of them waits still.
+    "inbox outcomes": Case(
+        inbox.SQL["outcomes"], {"row_ids": list(range(1, 101))}, 500, thrown_away=1
+    ),
+    "inbox scan": Case(inbox.SQL["scan"], INBOX, 20_000, 1_000, fetched=1_100),
+    "inbox sweep": Case(inbox.SQL["sweep_inbox"], {"age": 30 * 86_400.0}, 100, 3),
     "due_queues": Case(claims.SQL["due_queues"], {"queues": [*QUEUES, "empty"]}, 150),
     "stage": Case(claims.SQL["stage"], {"queue": "waiting"}, 400),
     # 28 rows (7 threads of each process), each leaving one index and entering another.

@@ -131,7 +131,6 @@ def _facts(line: Listed, job: int | None) -> str:
             f"  last error  {line.last_error or '–'}",
             f"  received    {utc(line.received_at)}, verified by {line.verified_by}",
             f"  delivered   {line.deliveries} times, last {utc(line.delivered_at)}{other}",
-            f"  body        {line.size} bytes",
             f"  job         {job or 'none'}",
         ]
     )

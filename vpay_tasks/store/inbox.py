@@ -17,7 +17,7 @@ State = Literal["accepted", "retrying", "done", "ignored", "dead"]
 STATES: Final[tuple[State, ...]] = ("accepted", "retrying", "done", "ignored", "dead")
 
 PAGE: Final = 500
-"""Rows of one scan or sweep. More hold their locks for longer in one go."""
+"""Rows of one scan or sweep (there as a literal). More hold their locks for longer."""
 KEPT_S: Final = 30 * 86_400.0
 """How long what is over is kept, and so how long a repeat of it is known as one. Vendors send
 again for days; where no time is signed, what somebody caught is new again behind this."""
@@ -118,7 +118,6 @@ class Listed:
     delivered_at: datetime
     next_attempt_at: datetime | None
     ended_at: datetime | None
-    size: int
 
 
 def keep(tx: sql.Connection, given: Keeping) -> Kept:
@@ -202,7 +201,7 @@ def scan(connection: sql.Connection) -> list[int]:
 
 def sweep_inbox(connection: sql.Connection) -> int:
     """Delete rows that were done or ignored more than KEPT_S ago, a page at most; how many."""
-    return len(sql.run(connection, SQL["sweep_inbox"], {"age": KEPT_S, "page": PAGE}))
+    return len(sql.run(connection, SQL["sweep_inbox"], {"age": KEPT_S}))
 
 
 def page(
