@@ -33,7 +33,9 @@ from vpay_tasks.store import (
     idempotency,
     inbox,
     jobs,
+    lanes,
     leases,
+    listing,
     ratelimit,
     sessions,
     settles,
@@ -83,6 +85,12 @@ FAN_OUT = {
     "kind": "deliver_webhook",
     "priority": 2,
     "key_prefix": "webhook:",
+}
+STANDING = {
+    "queue": "webhooks",
+    "merchant_ids": ["m"],
+    "endpoint_ids": ["e"],
+    "cap": 1_000,
 }
 SCAN = {
     "merchant_id": "m",
@@ -146,8 +154,12 @@ CASES = {
     "fan-out page": Case(events.SQL["page"], {"page": 50}, 150),
     "fan-out flip": Case(events.SQL["flip"], FAN_OUT, 2_500, 50),
     "deliveries read": Case(deliveries.SQL["read"], {"delivery_id": "d50000"}, 15),
-    # A page from the middle of 100,000 pending ones, each with its job's key looked up.
-    "scan_pending": Case(strays.SQL["scan_pending"], SCAN, 4_500, 500),
+    "a page of a merchant's events": Case(
+        listing.SQL["page_listed"], {"merchant_id": "m", "after": 500_000, "limit": 101}, 150
+    ),
+    "waiting_endpoints": Case(lanes.SQL["waiting_endpoints"], {}, 20),
+    # What is pending is counted up to the cap.
+    "standing": Case(lanes.SQL["standing"], STANDING, 400, 300, fetched=1_000),
     # A page of old events in the middle of a million.
     "events page_behind": Case(
         events.SQL["page_behind"], {"after": 500_000, "keep": 3_600.0, "page": 500}, 50
@@ -249,6 +261,23 @@ def test_a_saturated_lane_first_in_the_walk_keeps_nobody_from_their_turn(big: Co
     finally:
         big.execute("ROLLBACK")
     assert sorted(lane for (lane,) in rows) == sorted(f"b{n}" for n in range(1, 11))
+
+
+def test_a_page_of_pending_deliveries_reads_no_other(big: Connection) -> None:
+    page = Case(strays.SQL["scan_pending"], SCAN)
+    ways = ("seqscan", "bitmapscan", "mergejoin")  # closed by db.CLAIM_PLANS, as the scan's are
+    for way in ways:
+        assert f"enable_{way}=off" in db.CLAIM_PLANS
+        big.execute(f"SET enable_{way} = off".encode())
+    try:
+        found = list(plans(big, page))
+    finally:
+        for way in ways:
+            big.execute(f"RESET enable_{way}".encode())
+    for plan in found:
+        assert plan.read_whole == []
+        assert plan.buffers <= 4_500  # each row's job is looked up by its key
+        assert plan.fetched <= 500
 
 
 def test_while_nobody_is_gone_no_job_is_looked_at(big: Connection) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from vpay_tasks.core import kinds
 from vpay_tasks.errors import Severity
 from vpay_tasks.store import jobs, strays
-from vpay_tasks.store.db import Database
+from vpay_tasks.store.db import CLAIM_PLANS, Database, connect
 from vpay_tasks.store.strays import FRONT, Place
 from vpay_tasks.telemetry import alert, say
 
@@ -39,17 +39,19 @@ def scan(db: Database, *, go_on: Callable[[], bool]) -> Found:
     between two pages. Raises Storage: what was enqueued until then stays."""
     found = Found()
     after: Place | None = FRONT
-    while after is not None:
-        if not go_on():
-            found.whole = False
-            break
-        with db.connection() as connection:
+    # A line of its own: by the statistics of an empty table a page would read all of it.
+    line = connect(db.url, application=f"{db.application} scan", plans=CLAIM_PLANS)
+    with line as connection:
+        while after is not None:
+            if not go_on():
+                found.whole = False
+                break
             page = strays.scan_pending(connection, after, older=NEVER_ATTEMPTED_S)
-        for stray in page.strays:
-            found.queued += _enqueue(db, stray)
-        found.parked += len(page.parked)
-        found.named += page.parked[: NAMED_MAX - len(found.named)]
-        after = page.end
+            for stray in page.strays:
+                found.queued += _enqueue(db, stray)
+            found.parked += len(page.parked)
+            found.named += page.parked[: NAMED_MAX - len(found.named)]
+            after = page.end
     _tell(found)
     return found
 
