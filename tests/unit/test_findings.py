@@ -14,6 +14,7 @@ from vpay_tasks.doctor.findings import find
 from vpay_tasks.errors import DeadReason, Severity
 from vpay_tasks.store.checkup import Checkup, ClosedLane, IdleTransaction, Server
 from vpay_tasks.store.gauges import Gauges, StateCount, WorkerStats
+from vpay_tasks.store.inbox import Waiting
 from vpay_tasks.store.vitals import Holder, Vitals
 
 SERVER = Server(170_002, False, "app", "shop")
@@ -213,6 +214,12 @@ def test_a_healthy_system_has_no_finding() -> None:
             "charges_unresolved",
             "error",
             "vpay-tasks charges --unresolved",
+        ),
+        (
+            replace(HEALTHY, work=work(inbox=Waiting(age=None, open=0, dead=3))),
+            "inbox_dead",
+            "error",
+            "vpay-tasks inbox list --state dead",
         ),
         (
             checked(closed_lanes=(ClosedLane("webhooks", "o'b/main", True),)),

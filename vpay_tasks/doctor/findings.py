@@ -203,6 +203,14 @@ def _money(work: Work) -> Iterator[Finding]:
 
 
 def _webhooks(work: Work) -> Iterator[Finding]:
+    if number := work.vitals.inbox.dead:
+        yield Finding(
+            "inbox_dead",
+            Severity.ERROR,
+            f"{counted(number, 'event')} dead in the inbox: a vendor believes that we have it."
+            " Mend the cause, then have it granted.",
+            "vpay-tasks inbox list --state dead",
+        )
     if given_up := work.checkup.given_up:
         states = ", ".join(f"{number} {state}" for state, number in given_up.items())
         yield Finding(
