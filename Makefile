@@ -44,6 +44,7 @@ fmt: venv-test ## put the code into its format, mend what ruff can mend
 
 bench: venv-bench ## figures beside the peers', on this machine (no test depends on one)
 	@$(MOVE) PYTHONPATH=. $(VENV)/bin/python bench/run.py $(ARGS)
+	@$(MOVE) PYTHONPATH=. $(VENV)/bin/python bench/inbox.py
 
 schema: venv-test ## write schema/schema.sql anew from the migrations
 	@$(PY) -m tests.schema.dump
@@ -64,7 +65,7 @@ venv-demo:
 	@$(MOVE) .ci/venv $(VENV) sandbox
 
 venv-bench:
-	@$(MOVE) .ci/venv $(VENV) sandbox,bench
+	@$(MOVE) .ci/venv $(VENV) sandbox,web,bench
 
 venv-test:
 	@$(MOVE) .ci/venv $(VENV) sandbox,test
