@@ -32,7 +32,7 @@ from vpay_tasks.config import KeysTable, WindowsTable
 from vpay_tasks.core.answers import SubmitAnswer
 from vpay_tasks.core.charge import AttemptClass, FailureCode, State
 from vpay_tasks.handlers.resubmit_charge import resubmit_charge
-from vpay_tasks.payments import resubmit
+from vpay_tasks.payments import submission
 from vpay_tasks.rails.mtn_momo import MtnMomo
 from vpay_tasks.rails.port import Order
 from vpay_tasks.store import charges
@@ -44,7 +44,7 @@ def test_a_run_that_died_over_its_call_is_not_repeated(
 ) -> None:
     charge = denied(database)
     polls.run(charge)
-    assert resubmit.begin(database, charge, 1, lambda: 45.0) is not None  # … and it died
+    assert submission.begin(database, charge, 1, lambda: 45.0) is not None  # … and it died
     assert polls.resubmit(charge) is None
     assert stub.requests() == []
     assert classes(database, charge) == [None, None]

@@ -8,7 +8,7 @@ from vpay_tasks.core import kinds
 from vpay_tasks.core.job import Done, Job
 from vpay_tasks.core.task import task
 from vpay_tasks.handlers.context import Context
-from vpay_tasks.payments import resubmit
+from vpay_tasks.payments import resubmit, submission
 from vpay_tasks.payments.submission import BOOKKEEPING_S
 
 
@@ -24,7 +24,7 @@ def resubmit_charge(job: Job, ctx: Context, charge_id: str, seen: int) -> Done:
     submit = resubmit.read(ctx.db, ctx.rails, charge_id)
     if submit is None:
         return Done()
-    attempt = resubmit.begin(ctx.db, submit.charge, seen, lambda: deadline - time.monotonic())
+    attempt = submission.begin(ctx.db, submit.charge, seen, lambda: deadline - time.monotonic())
     if attempt is None:
         return Done()
     # Ask.

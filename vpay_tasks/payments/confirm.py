@@ -38,7 +38,7 @@ from vpay_tasks.payments.intent import check_id
 from vpay_tasks.payments.payer import PayerRing
 from vpay_tasks.payments.submission import BOOKKEEPING_S, patient
 from vpay_tasks.rails.port import Order, RailPort
-from vpay_tasks.store import attempts, charges, intents, jobs, sessions
+from vpay_tasks.store import charges, intents, jobs, sessions
 from vpay_tasks.store.db import Connection, Database
 
 
@@ -124,11 +124,11 @@ def confirm(
     try:
         if left() <= 0:
             return Processing(charge)
-        with patient(db, left) as tx:
-            attempt = attempts.open_attempt(tx, charge.id)
-        answer = rail.submit(wish.of(charge), deadline=deadline)
-        with patient(db, lambda: BOOKKEEPING_S) as tx:
-            submission.record(tx, charge, rail.flow, attempt, answer)
+        attempt = submission.begin(db, charge, 0, left)
+        if attempt is not None:
+            answer = rail.submit(wish.of(charge), deadline=deadline)
+            with patient(db, lambda: BOOKKEEPING_S) as tx:
+                submission.record(tx, charge, rail.flow, attempt, answer)
         # What was committed is what is answered: another hand may have been first.
         with patient(db, lambda: BOOKKEEPING_S) as tx:
             return _answer(charges.read(tx, charge.id) or charge, rail.flow)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vpay_tasks import telemetry
@@ -13,7 +13,7 @@ from vpay_tasks.payments import payer, submission
 from vpay_tasks.payments.poll import rail_of
 from vpay_tasks.payments.submission import BOOKKEEPING_S, patient
 from vpay_tasks.rails.port import Order, RailPort
-from vpay_tasks.store import attempts, charges
+from vpay_tasks.store import charges
 from vpay_tasks.store.db import Database
 
 
@@ -47,24 +47,6 @@ def read(db: Database, rails: Mapping[str, RailPort], charge_id: str) -> Submit 
         return_url=charge.return_url,
     )
     return Submit(charge, rail_of(charge, rails), order)
-
-
-def begin(db: Database, charge: Charge, seen: int, left: Callable[[], float]) -> int | None:
-    """Write that the submit is about to be sent; the attempt's id. None: don't send it.
-
-    A compare-and-swap on the number of submits: `seen` are those that the poll judged by. One
-    more is another's, or this very job's from a run that died; either may have reached the
-    rail, and the poll judges anew.
-    """
-    with patient(db, left) as tx:
-        # The lock before the rows: a submit that is written meanwhile waits, or is seen.
-        if charges.lock(tx, charge.id) is not State.SUBMITTING:
-            return None
-        if len(attempts.of_charge(tx, charge.id)) != seen:
-            return None
-        # What the rail did not know before this submit says nothing about it.
-        charges.restart_streak(tx, charge.id)
-        return attempts.open_attempt(tx, charge.id)
 
 
 def send(submit: Submit, *, seen: int, deadline: float) -> SubmitAnswer:

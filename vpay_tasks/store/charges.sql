@@ -198,6 +198,7 @@ SET not_found_streak = 0,
     updated_at = clock_timestamp()
 WHERE id = %(id)s::text
     AND state = 'submitting'
+    AND not_found_streak > 0
 
 -- name: contradicted
 -- Written once, so that one page is sent.
