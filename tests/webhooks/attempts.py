@@ -28,6 +28,8 @@ class Case:
     url: str = f"https://{HOST}/hook"
     certificate: str = HOST
     days: tuple[int, int] = (-1, 1)
+    use: str = "leaf"
+    newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
     trusted: bool = True
     encrypted: bool = True
     reply: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -92,5 +94,11 @@ def _server_tls(case: Case) -> ssl.SSLContext:
     send._shared_tls.cache_clear()  # made once per process, and each case has a CA of its own
     with tempfile.TemporaryDirectory() as folder:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(authority.server(Path(folder), case.certificate, days=case.days))
+        context.load_cert_chain(
+            authority.server(Path(folder), case.certificate, days=case.days, use=case.use)
+        )
+    if case.newest < ssl.TLSVersion.TLSv1_2:
+        context.set_ciphers("DEFAULT@SECLEVEL=0")  # or the server itself refuses
+        context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+        context.maximum_version = case.newest
     return context

@@ -93,10 +93,13 @@ class Authority:
             serialization.Encoding.PEM
         )
 
-    def server(self, folder: Path, name: str, *, days: tuple[int, int] = (-1, 1)) -> Path:
-        """A file with a certificate for `name` and its key; `days`: valid from, to."""
+    def server(
+        self, folder: Path, name: str, *, days: tuple[int, int] = (-1, 1), use: str = "leaf"
+    ) -> Path:
+        """A file with a certificate for `name` and its key; `days`: valid from, to; `use`
+        "subject": the name is in its subject alone."""
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._signed(name, key, "leaf", days=days)
+        certificate = self._signed(name, key, use, days=days)
         file = folder / "server.pem"
         file.write_bytes(
             certificate.public_bytes(serialization.Encoding.PEM)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gzip
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
-from tests.webhooks.receivers import answer, receiving
-from vpay_tasks.webhooks.egress import SANDBOX
+from tests.webhooks.receivers import answer, receiving, stays_open_after
+from tests.webhooks.test_send import tls_for
+from vpay_tasks.webhooks.connection import Deadline, connected
+from vpay_tasks.webhooks.egress import SANDBOX, Address
 from vpay_tasks.webhooks.send import Answer, post
 
 SHORT_S = 0.4
@@ -92,6 +96,68 @@ def test_a_handshake_that_comes_to_nothing_is_an_attempt_without_an_answer(
         got = sent(url)
     assert (got.status, got.address, got.trouble) == (None, "127.0.0.1", None)
     assert got.excerpt
+
+
+@pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["silence", "answer"])
+def test_a_flood_of_records_without_data_is_cut_short(tmp_path: Path, reply: bytes) -> None:
+    """OpenSSL would read it to its end, whatever the deadline."""
+    server, client = tls_for(tmp_path)
+    server.num_tickets = 10_000
+    with receiving(stays_open_after(reply), tls=server) as receiver:
+        got = post(receiver.url, {}, b"{}", rules=SANDBOX, connect=5, whole=20, tls=client)
+    assert got.status is None
+    assert "more than 262144 bytes came in" in got.excerpt
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+@pytest.mark.parametrize("size", [0, 16_384, 1_000_000])
+def test_any_size_of_body_arrives_whole_by_tls(tmp_path: Path, version: str, size: int) -> None:
+    server, client = tls_for(tmp_path)
+    server.maximum_version = ssl.TLSVersion[version]
+    body = b"x" * size
+    with receiving(answer(200, body), tls=server) as receiver:
+        got = post(receiver.url, {}, body, rules=SANDBOX, connect=5, whole=20, tls=client)
+    assert got.status == 200
+    assert receiver.bodies() == [body]
+
+
+def _at(url: str) -> Address:
+    return Address(socket.AF_INET, ("127.0.0.1", int(url.split(":")[2].split("/", maxsplit=1)[0])))
+
+
+def _refusing(family: socket.AddressFamily = socket.AF_INET) -> Address:
+    host = "127.0.0.1" if family == socket.AF_INET else "::1"
+    with socket.socket(family) as nobody:
+        nobody.bind((host, 0))
+        return Address(family, nobody.getsockname())
+
+
+def test_a_dead_address_hides_no_live_one_behind_it() -> None:
+    with never_accepting() as dead, receiving() as live:
+        sock, address = connected([_at(dead), _at(live.url)], Deadline(1.0))
+        sock.close()
+    assert address == _at(live.url)
+
+
+def test_a_family_without_a_way_out_hides_not_the_other() -> None:
+    with receiving() as live:
+        sixes = [_refusing(socket.AF_INET6) for _ in range(8)]
+        sock, address = connected([*sixes, _at(live.url)], Deadline(20))
+        sock.close()
+    assert address == _at(live.url)
+
+
+def test_a_family_that_this_machine_has_not_is_passed_over() -> None:
+    with receiving() as live:
+        unknown = Address(socket.AF_APPLETALK, ("::1", 1))
+        sock, address = connected([unknown, _at(live.url)], Deadline(20))
+        sock.close()
+    assert address == _at(live.url)
+
+
+def test_of_many_addresses_few_are_tried() -> None:
+    with receiving() as live, pytest.raises(ConnectionRefusedError):
+        connected([*(_refusing() for _ in range(20)), _at(live.url)], Deadline(20))
 
 
 def test_a_bomb_behind_a_2xx_is_a_success_whose_inside_nobody_saw() -> None:

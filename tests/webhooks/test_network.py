@@ -6,6 +6,8 @@ no too late would fail.
 
 from __future__ import annotations
 
+import ssl
+
 import pytest
 
 from tests.network import Network
@@ -197,8 +199,13 @@ def test_the_keys_of_a_connection_are_written_nowhere(network: Network) -> None:
         (Case(days=(1, 3)), "not yet valid"),
         (Case(trusted=False), "CERTIFICATE_VERIFY_FAILED"),
         (Case(encrypted=False), "SSL"),
+        (Case(use="subject"), "Hostname mismatch"),
+        (Case(newest=ssl.TLSVersion.TLSv1_1), "PROTOCOL_VERSION"),
     ],
-    ids=["name", "star", "address", "expired", "early", "unknown CA", "no TLS"],
+    ids=[
+        *("name", "star", "address", "expired", "early", "unknown CA", "no TLS"),
+        *("name in the subject", "TLS 1.1"),
+    ],
 )
 def test_a_receiver_that_can_not_prove_its_name_gets_nothing(
     network: Network, case: Case, says: str

@@ -11,7 +11,6 @@ import functools
 import re
 import socket
 import ssl
-import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from vpay_tasks.errors import InvalidRequest, VpayError, describe
 from vpay_tasks.telemetry import count
 from vpay_tasks.webhooks import egress
 from vpay_tasks.webhooks.answer import Incoming, excerpt
+from vpay_tasks.webhooks.connection import Connection, Deadline, Plain, Secured, connected
 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]{0,4096}", re.ASCII)
@@ -53,26 +53,6 @@ class Withheld(Exception):
     whoever may send asks instead."""
 
 
-class Deadline:
-    """An instant of the monotonic clock at which everything ends."""
-
-    def __init__(self, seconds: float) -> None:
-        self.begun = time.monotonic()
-        self._end = self.begun + seconds
-        self._seconds = seconds
-
-    @property
-    def spent(self) -> float:
-        return time.monotonic() - self.begun
-
-    def left(self) -> float:
-        """Seconds left; raises TimeoutError when there are none."""
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError(f"the deadline of {self._seconds:g} s was reached")
-        return left
-
-
 def post(
     url: str,
     headers: Mapping[str, str],
@@ -98,13 +78,13 @@ def post(
     try:
         target = egress.parse(url, rules)
         request = _request(target, headers, body)
-        plain, found = _connected(target, rules, min(connect, whole), deadline)
+        sock, found = _connected(target, rules, min(connect, whole), deadline)
         address = str(found)
-        with closing(_secured(plain, target, deadline, tls or _shared_tls())) as connection:
+        with closing(_secured(sock, target, deadline, tls or _shared_tls())) as connection:
             if not may_send():
                 raise Withheld
             count("posts")
-            incoming = _converse(connection, request, deadline)
+            incoming = _converse(connection, request)
     except egress.EgressRefused as refused:
         return Answer(None, str(refused), deadline.spent, trouble=Trouble.URL)
     except egress.NameRefused as refused:
@@ -126,31 +106,18 @@ def post(
 def _connected(
     target: egress.Target, rules: egress.Rules, connect: float, deadline: Deadline
 ) -> tuple[socket.socket, egress.Address]:
-    """A socket to the first address that takes it, all within `connect` seconds."""
     limit = Deadline(min(connect, deadline.left()))
-    failure: OSError | None = None
-    for address in egress.resolve(target, limit.left(), rules):
-        plain = socket.socket(address.family, socket.SOCK_STREAM)
-        try:
-            plain.settimeout(limit.left())
-            plain.connect(address.sockaddr)
-            # The head and the body leave at once, not after the receiver's delayed ack.
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return plain, address
-        except OSError as error:
-            plain.close()
-            failure = error
-    raise failure or OSError("the name has no address")
+    return connected(egress.resolve(target, limit.left(), rules), limit)
 
 
 def _secured(
-    plain: socket.socket, target: egress.Target, deadline: Deadline, tls: ssl.SSLContext
-) -> socket.socket:
+    sock: socket.socket, target: egress.Target, deadline: Deadline, tls: ssl.SSLContext
+) -> Connection:
+    plain = Plain(sock, deadline)
     if target.scheme == "http":
         return plain
     try:
-        plain.settimeout(deadline.left())
-        return tls.wrap_socket(plain, server_hostname=target.host)
+        return Secured(plain, tls, target.host)
     except BaseException:
         plain.close()
         raise
@@ -162,6 +129,8 @@ def _shared_tls() -> ssl.SSLContext:
     Not `create_default_context`, which obeys SSLKEYLOGFILE."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_default_certs()
+    # A name in the subject alone is none that public CAs have looked at.
+    context.hostname_checks_common_name = False
     context.set_alpn_protocols(["http/1.1"])
     return context
 
@@ -182,19 +151,18 @@ def _request(target: egress.Target, headers: Mapping[str, str], body: bytes) -> 
     return "\r\n".join(lines).encode("ascii") + body
 
 
-def _converse(connection: socket.socket, request: bytes, deadline: Deadline) -> Incoming:
+def _converse(connection: Connection, request: bytes) -> Incoming:
     """Send, then read until the answer is whole, large or late. Raises what cut it off, if
     that was before a status line."""
     failure: OSError | None = None
     try:
-        _send(connection, request, deadline)
+        connection.send(request)
     except OSError as error:
         failure = error  # it may have answered before it had read everything
     incoming = Incoming()
     try:
         while not incoming.complete:
-            connection.settimeout(deadline.left())
-            chunk = connection.recv(min(4_096, incoming.room))
+            chunk = connection.receive(min(4_096, incoming.room))
             if not chunk:
                 break
             incoming.feed(chunk)
@@ -204,10 +172,3 @@ def _converse(connection: socket.socket, request: bytes, deadline: Deadline) -> 
         text = incoming.fault or "the connection ended without a status line"
         raise ConnectionError(text) from failure
     return incoming
-
-
-def _send(connection: socket.socket, request: bytes, deadline: Deadline) -> None:
-    rest = memoryview(request)
-    while rest:
-        connection.settimeout(deadline.left())
-        rest = rest[connection.send(rest) :]
