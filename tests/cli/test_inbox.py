@@ -31,7 +31,7 @@ def test_events_are_listed_and_filtered(vpay: Call, box: InboxBench) -> None:
     assert vpay("inbox", "list").out == "No event.\n"
     box.deliver(by_stripe(stripe_event("evt_1", about="pi_1")))
     box.deliver(
-        by_stripe(stripe_event("evt_2", "charge.refunded", about="pi\\u001b[2J")), account="x"
+        by_stripe(stripe_event("evt_2", "charge.refunded", about="pi\x1b[2J")), account="x"
     )
     box.deliver(by_hand(b"no json"))
     out = vpay("inbox", "list").out
@@ -39,6 +39,7 @@ def test_events_are_listed_and_filtered(vpay: Call, box: InboxBench) -> None:
     assert "stripe/x" in out
     assert "dead (unparseable)" in out
     assert "\x1b" not in out
+    assert "\x1b" not in vpay("inbox", "show", "2").out
     for words, number in (
         (["--state", "dead"], 1),
         (["--vendor", "stripe"], 3),

@@ -48,9 +48,13 @@ class InboxBench:
         return taken if isinstance(taken, Answer) else taken.pending()
 
     @contextmanager
-    def another(self, url: str = "", windows: WindowsTable = PATIENT) -> Iterator[Inbox]:
-        """A receiver of another process, say."""
-        db = Database(url or self.database.url, application="tests another", windows=windows)
+    def another(
+        self, url: str = "", windows: WindowsTable = PATIENT, *, size: int = 12
+    ) -> Iterator[Inbox]:
+        """A receiver of another process, say, with up to `size` connections."""
+        db = Database(
+            url or self.database.url, size=size, application="tests another", windows=windows
+        )
         inbox = wired(Settings(inbox=tables()), db)
         try:
             yield inbox
