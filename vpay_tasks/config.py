@@ -32,7 +32,7 @@ from pydantic import (
 from vpay_tasks.errors import Configuration
 from vpay_tasks.placeholders import Filling
 from vpay_tasks.stand_ins import faults_of_rails
-from vpay_tasks.tables import InboxTable, Name, Rungs, Seconds, Table
+from vpay_tasks.tables import InboxTable, Name, Rungs, Seconds, Table, out_of_order
 
 T = TypeVar("T", bound=Table)
 
@@ -210,9 +210,12 @@ class WindowsTable(Table):
     recovery: Seconds = 60
     """A `submitting` charge younger than this still belongs to its confirm."""
     not_found: Seconds = 60
-    """How long a rail denies a submit before it is submitted again. Lower: a lagging replica of
-    the rail's has its way; higher: a payer whose submit was lost waits longer."""
+    """How long a rail denies a submit before it is submitted again; at least `submit_deadline`,
+    or two submits of a charge are on their way at once. Lower: a lagging replica of the rail's
+    has its way; higher: a payer whose submit was lost waits longer."""
     horizon: Seconds = 86_400
+    """A charge without a terminal answer by then is unresolved: a person's, and submitted no
+    more. Lower: rails that come back after a day of trouble find it given up."""
     unknown_kind: Seconds = 600
     callback_floor: Seconds = 10
     rail_connect: Seconds = 5
@@ -326,11 +329,10 @@ def checked(model: type[T], raw: Mapping[str, Any], where: str, faults: list[str
 
 
 def _cross_faults(settings: Settings) -> Iterable[str]:
-    if settings.windows.submit_deadline >= settings.windows.recovery:
-        yield (
-            "windows.submit_deadline: must be shorter than windows.recovery, or recovery"
-            " judges charges whose confirm still talks to the rail"
-        )
+    windows = settings.windows
+    yield from out_of_order(
+        windows.submit_deadline, windows.recovery, windows.not_found, windows.horizon
+    )
     seen = set()
     for merchant in settings.merchants:
         if merchant.id in seen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -42,3 +43,24 @@ class InboxTable(Table):
     accounts: dict[Name, AccountTable] = Field(default_factory=dict)
     """Secrets by account, for `/inbox/<vendor>/<account>`; then no other account is taken.
     Without any, `secrets` verify for all: what was caught of one could be sent to another."""
+
+
+def out_of_order(
+    submit_deadline: float, recovery: float, not_found: float, horizon: float
+) -> Iterator[str]:
+    """What is wrong with these windows beside each other, a line each."""
+    if submit_deadline >= recovery:
+        yield (
+            "windows.submit_deadline: must be shorter than windows.recovery, or recovery"
+            " judges charges whose confirm still talks to the rail"
+        )
+    if not_found < submit_deadline:
+        yield (
+            "windows.not_found: must not be shorter than windows.submit_deadline, or a charge is"
+            " submitted again while its last submit is still on its way"
+        )
+    if horizon <= recovery + not_found:
+        yield (
+            "windows.horizon: must be longer than windows.recovery and windows.not_found"
+            " together, or no charge is ever submitted again"
+        )

@@ -59,6 +59,26 @@ def test_a_rail_that_never_answers_is_asked_hourly_for_ever_and_its_late_word_se
     assert events(database) == [("payment_intent.succeeded", charge.payment_intent_id)]
 
 
+def test_a_rail_that_is_taken_out_of_the_settings_keeps_no_charge_from_being_unresolved(
+    database: Database, stub: StubRail, polls: Polls, caplog: pytest.LogCaptureFixture
+) -> None:
+    charge = make_charge(database, state=State.PENDING)
+    rails = polls.context.rails
+    polls.context.__dict__["rails"] = {}
+    seen = []
+    for hours in (1, 23.9, 24, 25):
+        grow(database, charge, hours)
+        assert about(polls.run(charge)) == 3600
+        seen.append(read_charge(database, charge.id).state)
+    assert seen == [State.PENDING] * 2 + [State.UNRESOLVED] * 2
+    told_of = [r.__dict__["fields"].get("error", "") for r in caplog.records]
+    assert ["put it back" in error for error in told_of if error] == [True] * 4
+    assert ["Exhausted" in error for error in told_of if error] == [False] * 2 + [True] * 2
+    polls.context.__dict__["rails"] = rails
+    stub.script(STATUS, told(charge, "SUCCESSFUL"))
+    assert polls.run(charge) is None
+
+
 def test_a_charge_becomes_unresolved_once(database: Database, stub: StubRail, polls: Polls) -> None:
     charge = make_charge(database, state=State.PENDING, age=24 * HOUR)
     with database.connection() as connection:

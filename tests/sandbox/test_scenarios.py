@@ -112,6 +112,7 @@ def test_the_sandboxs_windows_keep_productions_order(script: Script) -> None:
     slowest = max(table["ladders"]["poll"] + table["ladders"]["error"])
     late = min(one.for_s for scenario in script.all() for one in scenario.status if one.for_s)
     assert windows["rail_request"] < windows["submit_deadline"] < windows["recovery"]
+    assert windows["submit_deadline"] <= windows["not_found"]
     # Three denials and a second submission fit in between.
     assert windows["recovery"] + windows["not_found"] + 4 * slowest <= windows["horizon"]
     # Asked at least once as unresolved, before it succeeds.

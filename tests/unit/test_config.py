@@ -87,6 +87,8 @@ def test_what_contradicts_itself_is_a_fault(path: Path) -> None:
         [windows]
         submit_deadline = 60
         recovery = 60
+        not_found = 59
+        horizon = 119
         [[merchants]]
         id = "m"
         [[merchants]]
@@ -97,8 +99,23 @@ def test_what_contradicts_itself_is_a_fault(path: Path) -> None:
     assert [line.split(":")[0] for line in found] == [
         "merchants.m.endpoints",
         "merchants",
+        "windows.horizon",
+        "windows.not_found",
         "windows.submit_deadline",
     ]
+
+
+def test_windows_may_be_as_short_as_they_still_have_a_meaning(path: Path) -> None:
+    path.write_text(
+        """
+        [windows]
+        submit_deadline = 60
+        recovery = 61
+        not_found = 60
+        horizon = 122
+        """
+    )
+    assert config.read(path, {}).windows.not_found == 60
 
 
 def test_placeholders_take_from_the_environment_and_from_files(path: Path, tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ def poll_charge(job: Job, ctx: Context, charge_id: str, recheck: bool = False) -
         if recheck and charge.state is State.FAILED:
             poll.recheck(ctx.db, ctx.rails, charge, deadline=deadline)
         return Done()
-    rail = poll.rail_of(charge, ctx.rails)
+    rail = poll.rail_or_silence(charge, ctx.rails)
+    if isinstance(rail, poll.Unanswered):
+        return _later(ctx, sight, rail)
     recovery = sight.recovery(rail.flow, ctx.windows)
     match recovery:
         case Wait(seconds):

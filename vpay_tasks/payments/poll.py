@@ -79,6 +79,15 @@ def rail_of(charge: Charge, rails: Mapping[str, RailPort]) -> RailPort:
     return rail
 
 
+def rail_or_silence(charge: Charge, rails: Mapping[str, RailPort]) -> RailPort | Unanswered:
+    """The same for a poll: a rail that is not there says nothing, which the horizon counts as
+    it counts every silence."""
+    try:
+        return rail_of(charge, rails)
+    except Configuration as error:
+        return Unanswered(error)
+
+
 def ask(
     db: Database, rail: RailPort, charge: Charge, *, deadline: float
 ) -> StatusAnswer | Unanswered:
