@@ -22,10 +22,10 @@ from tests.payment_kit import (
     read_intent,
     scalar,
 )
-from tests.payments.poll_kit import STATUS, Polls, told
+from tests.payments.poll_kit import NOT_FOUND, STATUS, Polls, told
 from tests.payments.test_confirm import SUBMITS, Before, confirmed
 from tests.webhooks.world import HandRun
-from vpay_sandbox.httpd import Reply
+from vpay_sandbox.httpd import Hangup, Reply
 from vpay_sandbox.stub_rail import StubRail
 from vpay_tasks.config import Pooled
 from vpay_tasks.core.answers import Failed, StatusAnswer, Succeeded
@@ -201,6 +201,24 @@ def test_an_answer_that_lost_to_the_opposite_is_told_once_and_moves_nothing(
     assert len(events(database)) == 1
     assert contradicted(database) == told_of
     assert [("contradicts" in page) for page in pages(caplog)] == [True] * told_of
+
+
+def test_a_denial_that_is_older_than_a_submit_counts_for_nothing(
+    database: Database, rail: MtnMomo, stub: StubRail, polls: Polls
+) -> None:
+    charge = make_charge(database, age=61)
+    polls.run(charge)  # has it submitted, for the first time
+    stub.script(SUBMITS, Hangup())
+    sent = Asked(rail, lambda: polls.resubmit(charge))
+    polls.context.__dict__["rails"] = {"mtn_momo": sent}
+    stub.script(STATUS, NOT_FOUND)
+    polls.run(charge)
+    assert len(read_attempts(database, charge)) == 1
+    assert read_charge(database, charge.id).not_found_streak == 0
+    polls.context.__dict__["rails"] = {"mtn_momo": rail}
+    stub.script(STATUS, NOT_FOUND)
+    polls.run(charge)
+    assert read_charge(database, charge.id).not_found_streak == 1
 
 
 def test_two_polls_that_see_one_contradiction_page_once(

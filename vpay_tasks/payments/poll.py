@@ -211,16 +211,8 @@ def note(
     """
     charge = sight.charge
     overdue = sight.ages.charge >= windows.horizon
-    with db.connection() as connection:
-        live = charges.asked(
-            connection,
-            charge.id,
-            from_state=charge.state,
-            to_state=State.UNRESOLVED if overdue else _next_state(news, charge.state),
-            streak=_streak(news),
-            seen=charge.not_found_streak,
-        )
-    if not live:
+    to_state = State.UNRESOLVED if overdue else _next_state(news, charge.state)
+    if not _counted(db, sight, to_state, _streak(news)):
         return 0.0  # another hand has settled it meanwhile: the next run ends the job
     error = news.error if isinstance(news, Unanswered) else None
     if overdue:
@@ -238,6 +230,26 @@ def note(
         error.not_sooner = delay
         raise error
     return delay
+
+
+def _counted(db: Database, sight: Sight, to_state: State, streak: Streak) -> bool:
+    """Write the ask down; False: the charge is over."""
+    charge = sight.charge
+    with (db.transaction if streak == "longer" else db.connection)() as tx:
+        if streak == "longer":
+            # The lock before the rows: a submit that is written meanwhile waits, or is seen.
+            # What was denied while one was sent says nothing about it.
+            charges.lock(tx, charge.id)
+            if len(attempts.of_charge(tx, charge.id)) != len(sight.attempts):
+                streak = "as_it_was"
+        return charges.asked(
+            tx,
+            charge.id,
+            from_state=charge.state,
+            to_state=to_state,
+            streak=streak,
+            seen=charge.not_found_streak,
+        )
 
 
 def _next_state(news: News, state: State) -> State:
