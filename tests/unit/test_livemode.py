@@ -88,6 +88,32 @@ def test_a_secret_that_can_be_guessed_is_a_fault(tmp_path: Path, secret: str, ri
     assert found == ([] if right else [short])
 
 
+OTHER = """
+[[merchants]]
+id = "other"
+[[merchants.endpoints]]
+id = "main"
+url = "https://hooks.example.com/other"
+secrets = ["${THEIR_SECRET}"]
+"""
+
+
+def test_a_secret_of_two_merchants_is_a_fault_of_both(tmp_path: Path) -> None:
+    assert faults(tmp_path, GOOD + OTHER, {**ENV, "THEIR_SECRET": "t" * 32}) == []
+    env = {**ENV, "THEIR_SECRET": ENV["OLD_SECRET"]}
+    first, second = faults(tmp_path, GOOD + OTHER, env)
+    assert first.startswith("merchants.acme.endpoints.main.secrets.1: is another merchant's, too")
+    assert second.startswith("merchants.other.endpoints.main.secrets.0: is another merchant's")
+    assert SECRET not in first + second
+    test = (GOOD + OTHER).replace("enabled = true", "enabled = false")
+    assert faults(tmp_path, test, env) == []
+
+
+def test_one_secret_at_two_endpoints_of_a_merchant_is_none(tmp_path: Path) -> None:
+    second = OTHER.replace('[[merchants]]\nid = "other"\n', "").replace('"main"', '"second"')
+    assert faults(tmp_path, GOOD + second, {**ENV, "THEIR_SECRET": SECRET}) == []
+
+
 def test_a_vendors_secret_in_the_clear_is_a_fault_too(tmp_path: Path) -> None:
     inbox = '[inbox.stripe]\nscheme = "stripe"\nsecrets = ["${HOOK_SECRET}"]\n'
     assert faults(tmp_path, GOOD + inbox) == []

@@ -284,6 +284,6 @@ def test_a_process_that_was_started_by_its_environment_alone_misses_no_file(
     endpoints = watching(path)
     endpoints.look_now()
     assert alerts(caplog) == []
-    written(path, "http://late/")
+    written(path, "https://late.example.com/")
     endpoints.look_now()
-    assert url_of(endpoints) == "http://late/"
+    assert url_of(endpoints) == "https://late.example.com/"

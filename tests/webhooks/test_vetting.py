@@ -130,3 +130,40 @@ def test_a_changed_file_with_such_a_fault_keeps_the_old_endpoints_and_alerts_onc
     assert found.url == "http://one/"
     (alerted,) = [r for r in caplog.records if getattr(r, "fields", {}).get("alert")]
     assert "endpoints.main.url: " in alerted.__dict__["fields"]["error"]
+
+
+def test_what_only_a_restart_allows_keeps_the_old_endpoints(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A delivery to a URL that its process refuses as written would be exhausted at once."""
+    path = tmp_path / "vpay.toml"
+
+    def write(url: str, *, private: bool) -> None:
+        tables = f'[[merchants]]\nid = "acme"\n[[merchants.endpoints]]\nid = "main"\nurl = "{url}"'
+        path.write_text(f"[egress]\nallow_private_targets = {private}\n".lower() + tables)
+
+    def load() -> Settings:
+        return config.read(path, {})
+
+    def url_of(endpoints: Endpoints) -> str:
+        endpoints.look_now()
+        found = endpoints.get(MERCHANT, "main")
+        assert found is not None
+        return found.url
+
+    write("https://one.example.com/", private=False)
+    began = Endpoints(load(), path=path, load=load)
+    write("http://127.0.0.1:9/", private=True)
+    assert url_of(began) == "https://one.example.com/"
+    (alerted,) = [r for r in caplog.records if getattr(r, "fields", {}).get("alert")]
+    assert "restart this process" in alerted.__dict__["fields"]["error"]
+    assert url_of(Endpoints(load(), path=path, load=load)) == "http://127.0.0.1:9/"
+
+
+def test_a_resolver_that_says_now_this_now_that_is_told_once_for_each() -> None:
+    endpoints = Endpoints(settings(endpoint()))
+    (one,) = endpoints.all()
+    said = ["dns_refused: ADDR_PRIVATE", "dns_refused: ADDR_LOOPBACK"] * 3
+    assert [endpoints.is_new_trouble(one, trouble) for trouble in said] == [True] * 2 + [False] * 4
+    assert not endpoints.is_new_trouble(one, None)
+    assert endpoints.is_new_trouble(one, said[0])

@@ -92,7 +92,7 @@ class Endpoints:
         self._was_there = path is not None and _mark(path) is not None
         self._broken = False
         self._by_merchant = _by_merchant(settings.merchants)
-        self._troubles: dict[str, str] = {}
+        self._troubles: dict[str, set[str]] = {}
         self.rules = egress.rules(settings)
         """Of the settings that the process began with: what it may call changes by restart."""
 
@@ -126,15 +126,17 @@ class Endpoints:
         }
 
     def is_new_trouble(self, endpoint: Endpoint, trouble: str | None) -> bool:
-        """Whether this process hears of the endpoint's trouble for the first time since an
-        attempt without one (None). A thousand deliveries to one dead name alert once."""
+        """Whether this process hears of this trouble of the endpoint's for the first time
+        since an attempt without one (None). A thousand deliveries to one dead name alert once,
+        also when its resolver says now this, now that."""
         with self._lock:
             if trouble is None:
                 self._troubles.pop(endpoint.lane, None)
                 return False
-            before = self._troubles.get(endpoint.lane)
-            self._troubles[endpoint.lane] = trouble
-            return before != trouble
+            told = self._troubles.setdefault(endpoint.lane, set())
+            new = trouble not in told
+            told.add(trouble)
+            return new
 
     def look_now(self) -> None:
         """Read the file again if it changed, without waiting for the five seconds."""
@@ -191,6 +193,9 @@ class Endpoints:
         settings = self._load()
         if found := vetting.faults(settings):
             raise Configuration("; ".join(found))
+        # Or what only a restart allows would be refused URL by URL, and each refusal is final.
+        if found := vetting.faults(settings, self.rules):
+            raise Configuration("; ".join(["restart this process to allow it", *found]))
         return settings
 
     def _tell_broken(self, error: Configuration) -> None:

@@ -23,10 +23,12 @@ SECRET_MIN: Final = 32
 in their base64. Shorter ones can be guessed offline, from one delivery."""
 
 
-def faults(settings: Settings) -> list[str]:
-    """A line for each setting of an endpoint that no delivery could be made with. Never
-    quotes a URL or a secret. An endpoint without a secret is none: its deliveries wait."""
-    rules = egress.rules(settings)
+def faults(settings: Settings, rules: egress.Rules | None = None) -> list[str]:
+    """A line for each setting of an endpoint that no delivery could be made with, by `rules`
+    (default: what the settings themselves allow). Never quotes a URL or a secret. An endpoint
+    without a secret is none: its deliveries wait."""
+    rules = egress.rules(settings) if rules is None else rules
+    shared = _shared(settings) if rules.livemode else frozenset()
     return [
         f"merchants.{merchant.id}.endpoints.{endpoint.id}.{fault}"
         for merchant in settings.merchants
@@ -34,6 +36,7 @@ def faults(settings: Settings) -> list[str]:
         for fault in (
             *_url(endpoint, rules),
             *_secrets(endpoint, SECRET_MIN if rules.livemode else 0),
+            *_not_ones_own(endpoint, shared),
             *_types(endpoint),
         )
     ]
@@ -61,6 +64,25 @@ def _secrets(endpoint: EndpointTable, shortest: int) -> Iterator[str]:
             yield from _private_key(secret, f"secrets.{number}")
         elif len(secret.removeprefix("whsec_").encode()) < shortest:
             yield f"secrets.{number}: livemode takes {shortest} bytes and more"
+
+
+def _shared(settings: Settings) -> frozenset[str]:
+    """The secrets that more than one merchant has."""
+    holders: dict[str, set[str]] = {}
+    for merchant in settings.merchants:
+        for endpoint in merchant.endpoints:
+            for entry in endpoint.secrets:
+                holders.setdefault(entry.secret.get_secret_value(), set()).add(merchant.id)
+    return frozenset(secret for secret, ids in holders.items() if len(ids) > 1)
+
+
+def _not_ones_own(endpoint: EndpointTable, shared: frozenset[str]) -> Iterator[str]:
+    for number, entry in enumerate(endpoint.secrets):
+        if entry.secret.get_secret_value() in shared:
+            yield (
+                f"secrets.{number}: is another merchant's, too, who could sign what this one"
+                " believes; give each its own"
+            )
 
 
 def _private_key(secret: str, where: str) -> Iterator[str]:
