@@ -54,8 +54,9 @@ GRANT SELECT (state, received_at, ended_at) ON vpay.inbox_events TO vpay_dispatc
 GRANT pg_read_all_stats TO vpay_dispatcher, vpay_operator;
 
 -- Workers and applications write the record of money, and delete none of it.
-GRANT SELECT, INSERT, UPDATE, DELETE ON vpay.jobs, vpay.lanes, vpay.workers, vpay.customers,
-    vpay.idempotency_keys, vpay.client_assertions, vpay.rate_limits TO vpay_worker;
+GRANT SELECT, INSERT, UPDATE, DELETE ON vpay.jobs, vpay.customers, vpay.idempotency_keys,
+    vpay.client_assertions, vpay.rate_limits TO vpay_worker;
+GRANT SELECT, INSERT, UPDATE ON vpay.lanes, vpay.workers TO vpay_worker;
 GRANT SELECT, INSERT, UPDATE ON vpay.payment_intents, vpay.charges, vpay.provider_requests,
     vpay.checkout_sessions TO vpay_worker;
 GRANT SELECT, INSERT ON vpay.ledger_entries TO vpay_worker;
@@ -73,10 +74,16 @@ GRANT UPDATE (last_asked_at) ON vpay.charges TO vpay_web;
 GRANT SELECT, INSERT, UPDATE ON vpay.inbox_events TO vpay_web;
 GRANT SELECT ON vpay.events TO vpay_web;
 
--- People read.
-GRANT SELECT ON vpay.jobs, vpay.lanes, vpay.workers, vpay.payment_intents, vpay.provider_requests,
-    vpay.ledger_entries, vpay.events, vpay.webhook_deliveries, vpay.delivery_attempts
-    TO vpay_operator;
+-- People read. Of an event not its body, which holds a customer's name, address and number, nor
+-- of an intent what the merchant wrote beside it.
+GRANT SELECT ON vpay.jobs, vpay.lanes, vpay.workers, vpay.provider_requests, vpay.ledger_entries,
+    vpay.webhook_deliveries, vpay.delivery_attempts TO vpay_operator;
+GRANT SELECT (seq, list_seq, created_at, body_rev, fanout_attempts, livemode, fanout_state, id,
+        merchant_id, type, object_id, customer_id, redacted)
+    ON vpay.events TO vpay_operator;
+GRANT SELECT (id, merchant_id, customer_id, amount, currency, status, amount_received,
+        amount_refunded, last_payment_error, livemode, created_at, updated_at)
+    ON vpay.payment_intents TO vpay_operator;
 GRANT SELECT (id, payment_intent_id, provider_code, provider_reference_id, return_url, state,
         amount, currency, payer_masked, failure_code, failure_raw, provider_txn_id, polls,
         last_asked_at, not_found_streak, first_not_found_at, contradicted_at, created_at,

@@ -79,7 +79,7 @@ MONEY = [
 """Only workers, and applications, may."""
 
 REFUSED = {
-    "worker": NOBODY,
+    "worker": [*NOBODY, "DELETE FROM vpay.lanes", "DELETE FROM vpay.workers"],
     "dispatcher": [
         *NOBODY,
         *MONEY,
@@ -105,6 +105,8 @@ REFUSED = {
         "SELECT provider_ref_extra FROM vpay.charges",
         "SELECT body FROM vpay.inbox_events",
         "UPDATE vpay.lanes SET paused = true",
+        "SELECT body FROM vpay.events",
+        "SELECT metadata FROM vpay.payment_intents",
     ],
 }
 
@@ -187,6 +189,8 @@ def test_a_payment_goes_its_whole_way_with_each_process_in_its_own_role(
         ("deliveries", "list"),
         ("events", "list"),
         ("inbox", "list"),
+        ("charges",),
+        ("charges", "show", intent),
     ):
         looked = fleet.start("look", [sys.executable, "-c", MAIN, *words])
         looked.wait()

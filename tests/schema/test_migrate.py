@@ -158,6 +158,22 @@ def test_a_database_that_a_newer_release_has_contracted_is_refused(dsn: str) -> 
             migrate.apply(connection)
 
 
+def test_whoever_owns_the_schema_migrates_it_without_a_right_in_the_whole_database(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(Path(migrate.__file__).parents[1] / "schema", tmp_path / "schema")
+    newest = f"{len(migrate.available()) + 1:04d}_add_one.sql"
+    (tmp_path / "schema" / newest).write_text("CREATE TABLE vpay.one (id integer)")
+    monkeypatch.setattr("vpay_tasks.store.migrate.resources.files", lambda _: tmp_path)
+    with connect(dsn, application="tests") as connection:
+        if not connection.execute("SELECT FROM pg_roles WHERE rolname = 'migrator'").fetchone():
+            connection.execute("CREATE ROLE migrator")
+        connection.execute("ALTER SCHEMA vpay OWNER TO migrator")
+        connection.execute("ALTER TABLE vpay.migrations OWNER TO migrator")
+        connection.execute("SET ROLE migrator")
+        assert [migration.name for migration in migrate.apply(connection)] == [newest]
+
+
 def test_the_linter_of_migrations_finds_nothing() -> None:
     files = [str(path) for path in sorted((ROOT / "schema").glob("0*.sql"))]
     squawk = Path(sys.executable).with_name("squawk")

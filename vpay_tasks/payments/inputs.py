@@ -16,12 +16,12 @@ def check_name(what: str, name: object) -> None:
         raise InvalidRequest(f"{what}: 1 to 64 printable characters")
 
 
-def check_text(what: str, text: object, longest: int) -> None:
+def check_text(what: str, text: object, shortest: int, longest: int) -> None:
     """Raise InvalidRequest for what is no line of text; None is none."""
     if text is None:
         return
-    if not (isinstance(text, str) and 1 <= len(text) <= longest and text.isprintable()):
-        raise InvalidRequest(f"{what}: 1 to {longest} printable characters")
+    if not (isinstance(text, str) and shortest <= len(text) <= longest and text.isprintable()):
+        raise InvalidRequest(f"{what}: {shortest} to {longest} printable characters")
 
 
 def check_mode(livemode: object) -> None:

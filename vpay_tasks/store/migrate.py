@@ -132,9 +132,16 @@ def require_current(connection: Connection) -> None:
 
 
 def _create_record(connection: Connection) -> None:
-    connection.execute("CREATE SCHEMA IF NOT EXISTS vpay")
+    # Looked at first: IF NOT EXISTS asks for the right to create also where nothing is to be
+    # created, and a role that owns the schema need not have it in the whole database.
+    found = connection.execute("SELECT to_regnamespace('vpay'), to_regclass('vpay.migrations')")
+    ((schema, record),) = found.fetchall()
+    if schema is None:
+        connection.execute("CREATE SCHEMA vpay")
+    if record is not None:
+        return
     connection.execute(
-        "CREATE TABLE IF NOT EXISTS vpay.migrations ("
+        "CREATE TABLE vpay.migrations ("
         " number integer PRIMARY KEY,"
         " name text NOT NULL,"
         " sha256 text NOT NULL,"
