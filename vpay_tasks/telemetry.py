@@ -47,6 +47,8 @@ COUNTERS: Final = {
     "exposure": "Submits beyond a charge's first: one reference, but the rail was asked again.",
     "posts": "Webhook requests sent.",
     "deliveries_exhausted": "Deliveries given up at the end of their ladder.",
+    "swept": "Rows that sweeps took away, expired, erased or emptied.",
+    "sweep_failures": "Rows that a sweep could not move; the next one tries them again.",
     "inbox_received": "Vendors' deliveries that were verified and kept, repeats included.",
     "inbox_duplicates": "Those of them that were repeats of a kept event.",
     "inbox_failures": "Attempts to grant an event that raised.",

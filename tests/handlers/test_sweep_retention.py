@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from tests.payment_kit import make_attempt, make_charge, scalar
@@ -10,7 +12,9 @@ from vpay_tasks.core.charge import AttemptClass, FailureCode, State
 from vpay_tasks.core.job import Again, Answer, Done
 from vpay_tasks.handlers import sweep_retention
 from vpay_tasks.handlers.context import Context
+from vpay_tasks.store import inbox, replays
 from vpay_tasks.store.db import Database
+from vpay_tasks.store.inbox import Keeping
 from vpay_tasks.webhooks import fanout
 from vpay_tasks.webhooks.endpoints import Endpoints
 
@@ -81,6 +85,99 @@ def test_what_a_delivery_still_waits_to_send_stays_and_hides_nothing_behind_it(
     delivered(ctx.db, *ids[4:])
     assert sweep(ctx) == Done()
     assert kept(ctx.db) == ids[:4]
+
+
+def test_more_that_stays_than_one_run_deletes_hides_nothing_behind_it(
+    ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep_retention, "PAGE", 2)
+    monkeypatch.setattr(sweep_retention, "PAGES", 1)
+    ids = fanned_out(ctx, 9)
+    age(ctx.db, *ids)
+    delivered(ctx.db, *ids[6:])
+    assert sweep(ctx) == Again(0)
+    assert sweep(ctx) == Done()
+    assert kept(ctx.db) == ids[:6]
+
+
+def test_a_replay_under_way_keeps_its_event_and_its_delivery(ctx: Context) -> None:
+    replayed, other = fanned_out(ctx, 2)
+    delivered(ctx.db, replayed, other)
+    age(ctx.db, replayed, other)
+    rows(ctx.db, "DELETE FROM vpay.jobs")
+    ((delivery_id,),) = rows(
+        ctx.db, "SELECT id FROM vpay.webhook_deliveries WHERE event_id = %s", replayed
+    )
+    with ctx.db.transaction() as tx:
+        assert replays.replay(tx, [delivery_id]).moved == 1
+        assert sweep(ctx) == Done()
+    assert sweep(ctx) == Done()
+    assert kept(ctx.db) == [replayed]
+    pending = "SELECT id FROM vpay.webhook_deliveries WHERE state = 'pending'"
+    assert rows(ctx.db, pending) == [(delivery_id,)]
+
+
+def test_what_receivers_said_goes_also_from_events_that_stay(ctx: Context) -> None:
+    old, young = fanned_out(ctx, 2)
+    delivered(ctx.db, old, young)
+    age(ctx.db, old, young)
+    rows(
+        ctx.db,
+        "UPDATE vpay.webhook_deliveries SET state = 'pending', ended_at = NULL,"
+        " replays = replays + 1, last_excerpt = 'ok', attempted_at = now()",
+    )
+    rows(
+        ctx.db,
+        "UPDATE vpay.webhook_deliveries SET attempted_at = now() - interval '91 d'"
+        " WHERE event_id = %s",
+        old,
+    )
+    rows(
+        ctx.db,
+        "UPDATE vpay.delivery_attempts SET begun_at = now() - interval '91 d' WHERE delivery_id ="
+        " (SELECT id FROM vpay.webhook_deliveries WHERE event_id = %s)",
+        old,
+    )
+    for _ in range(2):
+        assert sweep(ctx) == Done()
+        said = (
+            "SELECT last_excerpt, excerpt FROM vpay.webhook_deliveries AS d"
+            " JOIN vpay.delivery_attempts AS a ON a.delivery_id = d.id ORDER BY excerpt"
+        )
+        assert rows(ctx.db, said) == [(None, ""), ("ok", "ok")]
+
+
+def test_bodies_of_given_up_events_go_and_come_back_with_a_repeat(ctx: Context) -> None:
+    given = Keeping(
+        vendor="shop",
+        account="",
+        event_id="e_1",
+        type="t",
+        reference=None,
+        lane="l",
+        verified_by="token",
+        digest=hashlib.sha256(b"Ada").digest(),
+        body=b"Ada",
+    )
+    with ctx.db.transaction() as tx:
+        row = inbox.keep(tx, given).id
+        assert inbox.end(tx, row, "dead", reason="gave up", error="Ada")
+    for days, left in ((89, b"Ada"), (91, b"")):
+        rows(
+            ctx.db,
+            "UPDATE vpay.inbox_events SET ended_at = now() - make_interval(days => %s)",
+            days,
+        )
+        for _ in range(2):
+            assert sweep(ctx) == Done()
+        with ctx.db.transaction() as tx:
+            assert inbox.body(tx, row) == left
+    assert scalar(ctx.db, "SELECT count(last_error) FROM vpay.inbox_events") == 0
+    with ctx.db.transaction() as tx:
+        assert inbox.rearm(tx, row, ["dead"]) is None
+        inbox.keep(tx, given)
+        assert inbox.body(tx, row) == b"Ada"
+        assert inbox.rearm(tx, row, ["dead"]) == "l"
 
 
 def test_an_event_that_was_never_fanned_out_stays(ctx: Context) -> None:

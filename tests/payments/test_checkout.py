@@ -14,6 +14,7 @@ from tests.webhooks.world import rows
 from vpay_tasks.core.answers import Succeeded
 from vpay_tasks.core.charge import State
 from vpay_tasks.core.customer import CheckoutSession
+from vpay_tasks.core.walk import FRONT
 from vpay_tasks.errors import Conflict, InvalidRequest, NotFound
 from vpay_tasks.payments import (
     cancel,
@@ -39,7 +40,7 @@ def make_session(database: Database, intent_id: str | None = None) -> tuple[Chec
 
 def due(database: Database) -> list[sessions.Due]:
     with database.connection() as connection:
-        return sessions.page_due(connection, page=100)
+        return sessions.page_due(connection, FRONT, page=100)
 
 
 def end(database: Database) -> None:
@@ -103,7 +104,8 @@ def test_a_session_that_is_being_paid_stays_open_whatever_its_time(
     make_charge(database, intent, state=state)
     end(database)
     assert due(database) == []
-    assert not checkout.expire_due(database, sessions.Due(session.id, intent.id))
+    one = sessions.Due(id=session.id, payment_intent_id=intent.id)
+    assert not checkout.expire_due(database, one)
     with pytest.raises(Conflict, match="being paid"):
         expire_session(database, MERCHANT, session.id)
     assert status(database) == ("open", "unpaid")
@@ -192,7 +194,8 @@ def test_a_confirm_and_an_expiry_at_once_never_leave_a_live_charge_beside_an_exp
 
         paying = threading.Thread(target=pay)
         paying.start()
-        expired = checkout.expire_due(database, sessions.Due(session.id, intent.id))
+        one = sessions.Due(id=session.id, payment_intent_id=intent.id)
+        expired = checkout.expire_due(database, one)
         assert not expired  # not due yet
         with contextlib.suppress(Conflict):
             expire_session(database, MERCHANT, session.id)

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Eventually
 from tests.e2e import proxy
 from tests.factories import a_job, row
-from vpay_tasks.errors import AmbiguousCommit, Internal, Storage
+from vpay_tasks.errors import AmbiguousCommit, Conflict, Internal, Storage
 from vpay_tasks.store import jobs
 from vpay_tasks.store.db import (
     Abandon,
@@ -90,6 +90,55 @@ def test_a_rollback_that_cant_be_sent_keeps_the_blocks_own_error(effects: Databa
     with pytest.raises(LookupError), effects.transaction() as tx:
         loses_its_backend(tx)
     assert count(effects) == 0
+
+
+def test_an_abandoned_one_whose_rollback_cant_be_sent_is_no_error_and_a_line(
+    effects: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    def loses_its_backend(tx: Connection) -> None:
+        write(tx)
+        with effects.connection() as other:
+            other.execute("SELECT pg_terminate_backend(%s)", (tx.info.backend_pid,))
+        raise Abandon
+
+    with effects.transaction() as tx:
+        loses_its_backend(tx)
+    lines = [getattr(record, "fields", {}).get("action") for record in caplog.records]
+    assert lines.count("rollback_unsent") == 1
+    assert count(effects) == 0
+
+
+@pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
+def test_a_block_that_ends_its_transaction_itself_is_told_so(
+    effects: Database, ending: str
+) -> None:
+    with pytest.raises(Internal, match="ended inside"), effects.transaction() as tx:
+        write(tx)
+        tx.execute(ending.encode())
+    with effects.transaction() as tx:
+        write(tx)
+    assert count(effects) == (2 if ending == "COMMIT" else 1)
+
+
+def test_a_commit_that_the_database_refuses_is_not_ambiguous(effects: Database) -> None:
+    with effects.connection() as connection:
+        connection.execute(
+            "ALTER TABLE public.effects ADD UNIQUE (n) DEFERRABLE INITIALLY DEFERRED"
+        )
+    with pytest.raises(Conflict), effects.transaction() as tx:
+        write(tx)
+        write(tx)
+    assert count(effects) == 0
+
+
+def test_a_commit_that_never_arrived_is_ambiguous_too(effects: Database, dsn: str) -> None:
+    with proxy.before(dsn) as (line, through):
+        shaky = Database(through)
+        with pytest.raises(AmbiguousCommit), shaky.transaction() as tx:
+            write(tx)
+            line.swallow_commit()
+        shaky.close()
+    assert count(effects) == 0, "here it had not happened"
 
 
 def test_a_commit_whose_answer_is_lost_is_ambiguous(effects: Database, dsn: str) -> None:

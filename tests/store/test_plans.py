@@ -22,6 +22,7 @@ from tests.store.plans import (
     load,
     some_uuid,
 )
+from vpay_tasks.core import walk
 from vpay_tasks.store import (
     charges,
     claims,
@@ -75,6 +76,7 @@ ENDINGS = {
     "errors": ["e"] * 100,
     "reasons": ["by_task"] * 100,
 }
+FRONT = {"after_at": walk.FRONT.at, "after_id": walk.FRONT.id}
 JOB = {"kind": "k", "payload": "{}", "priority": 1, "delay": 0.0}
 FAN_OUT = {
     "event_ids": [f"ev{n}" for n in range(1_000_001, 1_000_051)],
@@ -174,12 +176,16 @@ CASES = {
     "events of one customer": Case(
         events.SQL["page_of_customer"], {"customer_id": "cus_5", "page": 500}, 10
     ),
-    "customers page_idle": Case(customers.SQL["page_idle"], {"idle": 3.2e7, "page": 100}, 20, 3),
-    "customers page_to_redact": Case(customers.SQL["page_to_redact"], {"page": 100}, 10),
+    "customers page_idle": Case(
+        customers.SQL["page_idle"], {**FRONT, "idle": 3.2e7, "page": 100}, 20, 100
+    ),
+    "customers page_to_redact": Case(
+        customers.SQL["page_to_redact"], {**FRONT, "page": 100}, 10, 100
+    ),
     "forget_intents": Case(
         customers.SQL["forget_intents"], {"id": "cus_5", "page": 500}, 20, 1, thrown_away=1
     ),
-    "sessions page_due": Case(sessions.SQL["page_due"], {"page": 100}, 60, 3),
+    "sessions page_due": Case(sessions.SQL["page_due"], {**FRONT, "page": 100}, 60, 100),
     "charges sweep_words": Case(charges.SQL["sweep_words"], {"keep": 7.8e6, "page": 500}, 20),
     "sweep_idempotency_keys": Case(
         idempotency.SQL["sweep_idempotency_keys"], {"page": 1_000}, 80, 3

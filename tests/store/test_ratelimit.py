@@ -8,7 +8,7 @@ import pytest
 
 from vpay_tasks.errors import InvalidRequest
 from vpay_tasks.store import ratelimit
-from vpay_tasks.store.db import Database
+from vpay_tasks.store.db import Abandon, Connection, Database
 from vpay_tasks.store.ratelimit import attempt_id
 
 
@@ -77,6 +77,40 @@ def test_after_a_flood_of_fresh_keys_the_table_shrinks_again(database: Database)
     # 32 a time: the 40 attempts of one visitor leave their own row, and nothing else.
     for _ in range(40):
         count(database, "a visitor")
+    assert rows(database) == 1
+
+
+def test_an_attempt_pays_for_at_most_32_of_others(database: Database) -> None:
+    for number in range(100):
+        count(database, f"flood {number}")
+    elapse(database)
+    count(database, "a visitor")
+    assert rows(database) == 100 - 32 + 1
+
+
+def test_an_attempt_waits_for_nobody_who_sweeps_or_counts(database: Database) -> None:
+    for number in range(3):
+        count(database, f"old {number}")
+    elapse(database)
+    with database.transaction() as tx, database.connection() as connection:
+        tx.execute("SELECT FROM vpay.rate_limits LIMIT 2 FOR UPDATE")
+        connection.execute("SET lock_timeout = '50ms'")
+        id_ = attempt_id("login", "ip", "a visitor")
+        assert ratelimit.count_attempt(connection, id_, "login by ip", 60) == 1
+        connection.execute("RESET lock_timeout")
+    assert rows(database) == 2 + 1
+
+
+def test_a_count_that_rolls_back_gives_back_what_it_swept(database: Database) -> None:
+    count(database, "old")
+    elapse(database)
+
+    def counts_in_vain(tx: Connection) -> None:
+        ratelimit.count_attempt(tx, attempt_id("login", "ip", "x"), "login by ip", 60)
+        raise Abandon
+
+    with database.transaction() as tx:
+        counts_in_vain(tx)
     assert rows(database) == 1
 
 

@@ -8,12 +8,14 @@ from typing import Final
 from vpay_tasks.core import kinds
 from vpay_tasks.core.job import Again, Answer, Done, Job
 from vpay_tasks.core.task import task
-from vpay_tasks.errors import Severity, VpayError, describe
+from vpay_tasks.core.walk import Place, Walked
+from vpay_tasks.errors import Severity, VpayError
 from vpay_tasks.handlers.context import Context
 from vpay_tasks.payments import checkout
+from vpay_tasks.payments.walk import walk
 from vpay_tasks.store import assertions, idempotency, inbox, ratelimit, sessions, sql
 from vpay_tasks.store.db import Database
-from vpay_tasks.telemetry import say
+from vpay_tasks.telemetry import count, say
 
 SESSIONS_PAGE: Final = 100
 """Each costs a transaction and makes an event for every endpoint of its merchant."""
@@ -28,10 +30,10 @@ DELETES: Final[dict[str, tuple[Callable[[sql.Connection], int], int]]] = {
 
 
 @task(kinds.SWEEP_EXPIRED)
-def sweep_expired(_job: Job, ctx: Context) -> Answer:
-    """One page of everything. What fails stops nobody else, and is raised at the end. Again at
-    once only if a page was full and something moved: else a full page that can't be moved
-    would be tried in a tight loop."""
+def sweep_expired(job: Job, ctx: Context) -> Answer:
+    """One page of everything, and every session that is over. What fails stops nobody else, and
+    is raised at the end. Again at once only if there is more and something moved: what can't be
+    moved would be tried in a tight loop."""
     failed: list[VpayError] = []
     moved: dict[str, int] = {}
     more = False
@@ -43,35 +45,27 @@ def sweep_expired(_job: Job, ctx: Context) -> Answer:
             failed.append(error)
         else:
             more = more or moved[name] == page
-    due = _due(ctx.db, failed)
-    moved["checkout_sessions"] = sum(_expired(ctx.db, session) for session in due)
-    more = more or (len(due) == SESSIONS_PAGE and moved["checkout_sessions"] > 0)
+    try:
+        walked = _expire_sessions(job, ctx.db)
+    except VpayError as error:
+        failed.append(error)
+    else:
+        moved["checkout_sessions"] = walked.moved
+        more = more or (not walked.whole and walked.moved > 0)
     if any(moved.values()):
+        count("swept", sum(moved.values()))
         say(Severity.INFO, "swept what was over", action="sweep_expired", **moved)
     if failed:
         raise failed[0]
     return Again(0) if more else Done()
 
 
-def _due(db: Database, failed: list[VpayError]) -> list[sessions.Due]:
-    try:
+def _expire_sessions(job: Job, db: Database) -> Walked:
+    def page(after: Place) -> list[sessions.Due]:
         with db.connection() as connection:
-            return sessions.page_due(connection, page=SESSIONS_PAGE)
-    except VpayError as error:
-        failed.append(error)
-        return []
+            return sessions.page_due(connection, after, page=SESSIONS_PAGE)
 
-
-def _expired(db: Database, due: sessions.Due) -> bool:
-    """A session that can't be expired costs a line and its turn, and is found again."""
-    try:
+    def one(due: sessions.Due) -> bool:
         return checkout.expire_due(db, due)
-    except VpayError as error:
-        say(
-            Severity.WARN,
-            "a checkout session could not be expired; the next sweep tries again",
-            action="sweep_expired",
-            session_id=due.id,
-            error=describe(error),
-        )
-        return False
+
+    return walk(job, page, one, size=SESSIONS_PAGE, action="sweep_expired")

@@ -185,8 +185,8 @@ class Inbox:
             patience.wait_at_most(tx, left)
             kept = inbox.keep(tx, given)
             if kept.state == "dead" and kept.reason != inbox.UNPARSEABLE:
-                rearm(tx, kept.id, ["dead"])
-                kept = replace(kept, state="accepted")
+                if rearm(tx, kept.id, ["dead"]):
+                    kept = replace(kept, state="accepted")
             elif kept.state in ("accepted", "retrying"):
                 arm(tx, kept.id, kept.lane)
         _tell(given, kept)

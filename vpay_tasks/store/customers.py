@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from vpay_tasks.core.customer import Customer
+from vpay_tasks.core.walk import Place
 from vpay_tasks.store import sql
 
 SQL = sql.load(__name__)
@@ -75,14 +76,17 @@ def touch(connection: sql.Connection, customer_id: str) -> bool:
     return bool(sql.run(connection, SQL["touch"], {"id": customer_id}))
 
 
-def page_idle(connection: sql.Connection, *, idle: float, page: int) -> list[str]:
-    """Who was not used for `idle` seconds, the longest first."""
-    return [row[0] for row in sql.run(connection, SQL["page_idle"], {"idle": idle, "page": page})]
+def page_idle(connection: sql.Connection, after: Place, *, idle: float, page: int) -> list[Place]:
+    """Who was not used for `idle` seconds, the longest first, from behind a place."""
+    params = {"after_at": after.at, "after_id": after.id, "idle": idle, "page": page}
+    return [Place(*row) for row in sql.run(connection, SQL["page_idle"], params)]
 
 
-def page_to_redact(connection: sql.Connection, *, page: int) -> list[str]:
-    """Who was erased and may still stand in stored events, the first erased first."""
-    return [row[0] for row in sql.run(connection, SQL["page_to_redact"], {"page": page})]
+def page_to_redact(connection: sql.Connection, after: Place, *, page: int) -> list[Place]:
+    """Who was erased and may still stand in stored events, the first erased first, from behind
+    a place."""
+    params = {"after_at": after.at, "after_id": after.id, "page": page}
+    return [Place(*row) for row in sql.run(connection, SQL["page_to_redact"], params)]
 
 
 def idle(tx: sql.Connection, customer_id: str, *, idle: float) -> bool:

@@ -85,19 +85,29 @@ WHERE id = %(id)s::text
 RETURNING id
 
 -- name: page_idle
-SELECT id
+SELECT
+    last_used_at,
+    id
 FROM vpay.customers
 WHERE erased_at IS NULL
     AND last_used_at <= now() - make_interval(secs => %(idle)s::float8)
-ORDER BY last_used_at
+    AND (last_used_at, id) > (%(after_at)s::timestamptz, %(after_id)s::text)
+ORDER BY
+    last_used_at,
+    id
 LIMIT %(page)s::integer
 
 -- name: page_to_redact
-SELECT id
+SELECT
+    erased_at,
+    id
 FROM vpay.customers
 WHERE erased_at IS NOT NULL
     AND redaction_done_at IS NULL
-ORDER BY erased_at
+    AND (erased_at, id) > (%(after_at)s::timestamptz, %(after_id)s::text)
+ORDER BY
+    erased_at,
+    id
 LIMIT %(page)s::integer
 
 -- name: idle

@@ -209,6 +209,9 @@ def unit_of_work(connection: Connection) -> Iterator[Connection]:
     except BaseException:
         _roll_back(connection)
         raise
+    if connection.info.transaction_status == TransactionStatus.IDLE:
+        # COMMIT would only warn, and what was written before is in or gone already.
+        raise Internal("a transaction was ended inside its unit of work: leave that to the block")
     if connection.info.transaction_status == TransactionStatus.INERROR:
         _roll_back(connection)
         raise Internal(

@@ -128,3 +128,9 @@ def poison(connection: sql.Connection, delivery: Delivery, excerpt: str) -> bool
     run moved it since `delivery` was read."""
     params = {"delivery_id": delivery.id, "attempts": delivery.attempts, "excerpt": excerpt}
     return bool(sql.run(connection, SQL["poison"], params))
+
+
+def sweep_words(connection: sql.Connection, seqs: Sequence[int], *, keep: float) -> None:
+    """Forget what receivers answered more than `keep` seconds ago to these events."""
+    params = {"seqs": list(seqs), "keep": keep, "page": len(seqs)}
+    sql.run(connection, SQL["sweep_words"], params)

@@ -120,3 +120,28 @@ WHERE id = %(delivery_id)s::text
     AND state = 'pending'
     AND attempts = %(attempts)s::integer
 RETURNING id
+
+-- name: sweep_words
+-- What receivers answered to events that stay longer than the rest, because a delivery still
+-- waits: they may have said back what they were sent.
+WITH deliveries AS MATERIALIZED (
+    SELECT id
+    FROM vpay.webhook_deliveries
+    WHERE event_id = ANY(ARRAY(
+        SELECT id
+        FROM vpay.events
+        WHERE seq = ANY(%(seqs)s::bigint[])
+        LIMIT %(page)s::integer
+    ))
+), emptied AS (
+    UPDATE vpay.delivery_attempts
+    SET excerpt = ''
+    WHERE delivery_id = ANY(ARRAY(SELECT id FROM deliveries))
+        AND begun_at < now() - make_interval(secs => %(keep)s::float8)
+        AND excerpt <> ''
+)
+UPDATE vpay.webhook_deliveries
+SET last_excerpt = NULL
+WHERE id = ANY(ARRAY(SELECT id FROM deliveries))
+    AND attempted_at < now() - make_interval(secs => %(keep)s::float8)
+    AND last_excerpt IS NOT NULL

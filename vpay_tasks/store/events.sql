@@ -180,17 +180,31 @@ LIMIT %(page)s::integer
 -- name: sweep_old
 -- By arrays, so that the planner expects a few rows of tables that have millions, and a
 -- delivery's state is looked at behind its event: by the index of the pending ones, all of
--- them would be read. What a delivery still waits to send stays, and what somebody holds.
+-- them would be read. What a delivery still waits to send stays, and what somebody holds. A
+-- replay holds its delivery: judged as it was before, a pending one would go.
 WITH told AS MATERIALIZED (
     SELECT
-        event_id,
-        state
+        id,
+        event_id
     FROM vpay.webhook_deliveries
     WHERE event_id = ANY(ARRAY(
         SELECT id
         FROM vpay.events
         WHERE seq = ANY(%(seqs)s::bigint[])
     ))
+), held AS MATERIALIZED (
+    SELECT
+        id,
+        state
+    FROM vpay.webhook_deliveries
+    WHERE id = ANY(ARRAY(SELECT id FROM told))
+    ORDER BY id
+    FOR UPDATE SKIP LOCKED
+), waiting AS MATERIALIZED (
+    SELECT told.event_id
+    FROM told
+    LEFT JOIN held ON held.id = told.id
+    WHERE held.state IS NULL OR held.state = 'pending'
 ), old AS MATERIALIZED (
     SELECT
         seq,
@@ -198,11 +212,7 @@ WITH told AS MATERIALIZED (
     FROM vpay.events
     WHERE seq = ANY(%(seqs)s::bigint[])
         AND fanout_state <> 'pending'
-        AND id <> ALL(ARRAY(
-            SELECT event_id
-            FROM told
-            WHERE state = 'pending'
-        ))
+        AND id <> ALL(ARRAY(SELECT event_id FROM waiting))
     ORDER BY seq
     LIMIT %(page)s::integer
     FOR UPDATE SKIP LOCKED

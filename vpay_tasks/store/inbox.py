@@ -181,7 +181,8 @@ def end(
 
 def rearm(tx: sql.Connection, row_id: int, states: Sequence[State]) -> str | None:
     """Make a row of one of `states` accepted again, with no attempt counted; its lane. None:
-    it is in none of them. Its job is the caller's to write, in the same transaction."""
+    it is in none of them, or has no bytes any more. Its job is the caller's to write, in the
+    same transaction."""
     rows = sql.run(tx, SQL["rearm"], {"row_id": row_id, "states": list(states)})
     return rows[0][0] if rows else None
 
@@ -202,6 +203,12 @@ def scan(connection: sql.Connection) -> list[int]:
 def sweep_inbox(connection: sql.Connection) -> int:
     """Delete rows that were done or ignored more than KEPT_S ago, a page at most; how many."""
     return len(sql.run(connection, SQL["sweep_inbox"], {"age": KEPT_S}))
+
+
+def sweep_bodies(connection: sql.Connection, *, keep: float) -> int:
+    """Empty the bodies of rows that were given up more than `keep` seconds ago, a page at most;
+    how many."""
+    return len(sql.run(connection, SQL["sweep_bodies"], {"keep": keep}))
 
 
 def page(

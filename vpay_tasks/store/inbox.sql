@@ -32,7 +32,11 @@ VALUES (
 ON CONFLICT (vendor, account, event_id) DO UPDATE
 SET deliveries = kept.deliveries + 1,
     delivered_at = now(),
-    conflicts = kept.conflicts + (kept.digest <> EXCLUDED.digest)::integer
+    conflicts = kept.conflicts + (kept.digest <> EXCLUDED.digest)::integer,
+    body = CASE
+        WHEN kept.body = '' AND kept.digest = EXCLUDED.digest THEN EXCLUDED.body
+        ELSE kept.body
+    END
 RETURNING
     kept.id,
     kept.state,
@@ -100,7 +104,7 @@ WHERE id = %(row_id)s::bigint
 RETURNING id
 
 -- name: rearm
--- The walk begins anew, whatever the row had come to.
+-- The walk begins anew, whatever the row had come to; but not without its bytes.
 UPDATE vpay.inbox_events
 SET state = 'accepted',
     verdict = NULL,
@@ -110,6 +114,7 @@ SET state = 'accepted',
     ended_at = NULL
 WHERE id = %(row_id)s::bigint
     AND state = ANY(%(states)s::text[])
+    AND body <> ''
 RETURNING lane
 
 -- name: scan
@@ -167,6 +172,24 @@ DELETE FROM vpay.inbox_events AS held
 USING over
 WHERE held.id = over.id
 RETURNING held.id
+
+-- name: sweep_bodies
+-- Of what was given up and nobody took up: it may name a payer. The row stays, so that a repeat
+-- is known as one, and a repeat of the same bytes brings them back. A literal limit as above.
+UPDATE vpay.inbox_events
+SET body = '',
+    last_error = NULL
+WHERE id = ANY(ARRAY(
+    SELECT id
+    FROM vpay.inbox_events
+    WHERE state = 'dead'
+        AND ended_at < now() - make_interval(secs => %(keep)s::float8)
+        AND body <> ''
+    ORDER BY ended_at
+    LIMIT 500
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING id
 
 -- name: page
 -- The newest first, without a body: who may list need not read those. A filter that is null lets everything through.

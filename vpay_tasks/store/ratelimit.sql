@@ -1,17 +1,18 @@
 -- name: count_attempt
 -- The upsert is the main statement and the sweep hangs on it: the other way round two of
--- them deadlocked. What others hold is passed over, and this very row is the upsert's.
+-- them deadlocked. What others hold is passed over, and this very row is the upsert's. An
+-- array is made once; a subquery that is joined may be run anew, and then takes more than 32.
 WITH swept AS (
     DELETE FROM vpay.rate_limits
-    WHERE id IN (
-        SELECT id
+    WHERE ctid = ANY(ARRAY(
+        SELECT ctid
         FROM vpay.rate_limits
         WHERE elapses_at <= now()
             AND id <> %(id)s::bytea
         ORDER BY elapses_at
         LIMIT 32
         FOR UPDATE SKIP LOCKED
-    )
+    ))
 )
 INSERT INTO vpay.rate_limits AS counted (id, scope, attempts, elapses_at)
 VALUES (

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vpay_tasks.core.customer import CheckoutSession, SessionStatus
+from vpay_tasks.core.walk import Place
 from vpay_tasks.store import sql
 
 SQL = sql.load(__name__)
 
 
 @dataclass(frozen=True)
-class Due:
+class Due(Place):
     """A session whose time is over, and the intent to lock before it is judged."""
 
-    id: str
-    payment_intent_id: str
+    payment_intent_id: str = ""
 
 
 def insert(
@@ -69,9 +69,11 @@ def complete(tx: sql.Connection, intent_id: str) -> bool:
     return bool(sql.run(tx, SQL["complete"], {"payment_intent_id": intent_id}))
 
 
-def page_due(connection: sql.Connection, *, page: int) -> list[Due]:
-    """Sessions whose time is over and that nobody is paying, the first over first."""
-    return [Due(*row) for row in sql.run(connection, SQL["page_due"], {"page": page})]
+def page_due(connection: sql.Connection, after: Place, *, page: int) -> list[Due]:
+    """Sessions whose time is over and that nobody is paying, the first over first, from behind
+    a place."""
+    params = {"after_at": after.at, "after_id": after.id, "page": page}
+    return [Due(*row) for row in sql.run(connection, SQL["page_due"], params)]
 
 
 def expire(tx: sql.Connection, session_id: str, *, only_due: bool) -> CheckoutSession | None:

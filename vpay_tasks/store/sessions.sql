@@ -69,18 +69,22 @@ RETURNING id
 -- name: page_due
 -- Those that are being paid are passed over: a page of them would hide who is behind.
 SELECT
+    sessions.expires_at,
     sessions.id,
     sessions.payment_intent_id
 FROM vpay.checkout_sessions AS sessions
 WHERE sessions.status = 'open'
     AND sessions.expires_at <= now()
+    AND (sessions.expires_at, sessions.id) > (%(after_at)s::timestamptz, %(after_id)s::text)
     AND NOT EXISTS (
         SELECT
         FROM vpay.charges
         WHERE charges.payment_intent_id = sessions.payment_intent_id
             AND charges.state IN ('submitting', 'submitted', 'pending', 'unresolved')
     )
-ORDER BY sessions.expires_at
+ORDER BY
+    sessions.expires_at,
+    sessions.id
 LIMIT %(page)s::integer
 
 -- name: expire
