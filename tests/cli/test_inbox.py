@@ -30,9 +30,7 @@ def die(box: InboxBench) -> None:
 def test_events_are_listed_and_filtered(vpay: Call, box: InboxBench) -> None:
     assert vpay("inbox", "list").out == "No event.\n"
     box.deliver(by_stripe(stripe_event("evt_1", about="pi_1")))
-    box.deliver(
-        by_stripe(stripe_event("evt_2", "charge.refunded", about="pi\x1b[2J")), account="x"
-    )
+    box.deliver(by_stripe(stripe_event("evt_2", "charge.refunded", about="pi\x1b[2J")), account="x")
     box.deliver(by_hand(b"no json"))
     out = vpay("inbox", "list").out
     assert "evt_1" in out
