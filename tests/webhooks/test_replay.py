@@ -214,6 +214,24 @@ def test_a_run_that_slept_through_the_replay_takes_no_rung_of_the_new_ladder(
     assert of(ctx, id_)[:2] == ("pending", 8)
 
 
+@pytest.mark.parametrize("state", ["pending", "exhausted", "gone"])
+def test_a_run_that_slept_through_the_replay_of_a_pending_one_does_not_end_it(
+    ctx: Context, state: deliveries.State
+) -> None:
+    id_ = one_delivery(ctx)
+    rows(ctx.db, "UPDATE vpay.webhook_deliveries SET attempts = 7")
+    with ctx.db.connection() as connection:
+        found = deliveries.read(connection, id_)
+    assert found is not None
+    assert replay.again(ctx.db, [id_]) == Replayed(1, 0)  # its lease had been reaped
+    late = Attempt(number=8, begun=found.now, seconds=1, status=500, excerpt="late")
+    delay = 86_400.0 if state == "pending" else None
+    with ctx.db.connection() as connection:
+        recorded = deliveries.record(connection, id_, late, state=state, delay=delay)
+    assert not recorded.counted
+    assert of(ctx, id_) == ("pending", 7, 7, 1, True, True)
+
+
 def test_a_parked_jobs_delivery_is_tried_again_and_poisoned_bytes_are_refused_again(
     ctx: Context, receiver: Receiver
 ) -> None:
@@ -268,6 +286,15 @@ def test_a_filter_finds_what_it_names_however_it_is_paged(
         assert found_by(ctx, Filter("other"), page=page) == []
         assert found_by(ctx, Filter("acme", "second"), page=page) == []
         assert len(found_by(ctx, Filter("acme", "main"), page=page)) == 5
+
+
+def test_what_is_made_while_a_replay_runs_is_not_part_of_it(ctx: Context) -> None:
+    first = one_delivery(ctx)
+    pages = replay.matching(ctx.db, Filter("acme", "main"), page=1)
+    found = list(next(pages))
+    one_delivery(ctx)
+    found += [id_ for ids in pages for id_ in ids]
+    assert found == [first]
 
 
 def missed(ctx: Context, since: datetime = LONG_AGO, *, page: int = 100) -> list[str]:

@@ -128,6 +128,7 @@ def _post(
         key_ids=[key_id(secret) for secret in secrets],
         # Without it the attempt is no silence of the receiver's: nobody looked for it.
         digest=None if answer.trouble is Trouble.URL else digest,
+        ladder_from=found.ladder_from,
     )
     _tell_name_trouble(ctx, found, endpoint, answer)
     return Asked(attempt, answer.retry_after, answer.trouble)
@@ -153,6 +154,7 @@ def _not_sent(found: Delivery, endpoint: Endpoint | None) -> Asked:
             status=None,
             excerpt=f"not sent: the endpoint {why}",
             config_hash=endpoint.config_hash if endpoint is not None else None,
+            ladder_from=found.ladder_from,
         )
     )
 

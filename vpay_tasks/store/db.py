@@ -52,6 +52,13 @@ RUN_PLANS: Final = (
     + " -c enable_hashjoin=off"
 )
 """For a connection that starts or settles."""
+WALK_PLANS: Final = (
+    RUN_PLANS
+    # An operator's filters are optional: only a plan made for those that are given has them
+    # in the index, where a kept one reads all rows in front of what is asked for.
+    + " -c plan_cache_mode=force_custom_plan"
+)
+"""For a connection that walks a long table page by page for an operator."""
 
 CONNECT_OPTIONS: Final[dict[str, Any]] = {
     "connect_timeout": 5,
@@ -86,8 +93,8 @@ def connect(
     statement_timeout: float = 60.0,
     plans: str = "",
 ) -> Connection:
-    """One dedicated autocommit connection; timeouts in seconds. `plans`: CLAIM_PLANS
-    or RUN_PLANS, for one that runs those and little else. Raises Storage."""
+    """One dedicated autocommit connection; timeouts in seconds. `plans`: CLAIM_PLANS,
+    RUN_PLANS or WALK_PLANS, for one that runs those and little else. Raises Storage."""
     arguments = _arguments(url, application, lock_timeout, statement_timeout)
     if "options" in arguments:
         arguments["options"] += plans

@@ -54,6 +54,8 @@ class Attempt:
     config_hash: str | None = None
     key_ids: Sequence[str] = ()
     digest: bytes | None = None
+    ladder_from: int = 0
+    """The delivery's, as it was read before the attempt."""
 
     @property
     def posted(self) -> bool:
@@ -110,6 +112,7 @@ def record(
             "state": state,
             "delay": delay if state == "pending" else None,
             "attempt": attempt.number,
+            "ladder_from": attempt.ladder_from,
             "begun": attempt.begun,
             "duration_ms": round(attempt.seconds * 1_000),
             "status": attempt.status,

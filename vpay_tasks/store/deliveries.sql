@@ -36,7 +36,9 @@ RETURNING id
 
 -- name: record
 -- One statement, so one commit: the delivery and the log can't disagree. A failure counts
--- only at the attempt it was made for; a 2xx wins over any of them; a terminal state stays.
+-- only at the attempt it was made for, and on the ladder that it read: one that slept through
+-- a replay would end what the replay has just begun. A 2xx wins over any of them; a terminal
+-- state stays.
 -- The log keeps the losers too: they were real requests. Any answer, also one that comes too
 -- late to count, ends the endpoint's silence and closes its circuit: its lane is locked
 -- before the delivery, as everywhere, and only when there is something to forget.
@@ -73,7 +75,10 @@ WITH troubled AS MATERIALIZED (
         last_excerpt = %(excerpt)s::text
     WHERE id = %(delivery_id)s::text
         AND state = 'pending'
-        AND (attempts = %(attempt)s::integer - 1 OR %(state)s::text = 'delivered')
+        AND (%(state)s::text = 'delivered' OR (
+            attempts = %(attempt)s::integer - 1
+            AND ladder_from = %(ladder_from)s::integer
+        ))
         AND (SELECT count(*) FROM heard) >= 0
     RETURNING next_attempt_at
 ), logged AS (

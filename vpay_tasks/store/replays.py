@@ -15,6 +15,9 @@ SQL = sql.load(__name__)
 
 ATTEMPTS_SHOWN: Final = 200
 """Of one delivery's log: 25 whole ladders."""
+WALKED: Final = 1_000
+"""Events a statement of the walk for missed ones: some milliseconds. More holds a snapshot for
+longer, fewer asks more."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +88,22 @@ class Logged:
 
 
 @dataclass(frozen=True)
-class Missed:
-    """An event that was fanned out without an endpoint."""
+class Mark:
+    """An event's place in the walk along its merchant's."""
 
     created_at: datetime
-    seq: int
-    id: str
+    seq: int = 0
+    """0: in front of all that were made in that instant."""
+
+
+@dataclass(frozen=True)
+class Missed:
+    """What one page of the walk found."""
+
+    ids: list[str]
+    """Events that were fanned out without the endpoint, oldest first."""
+    end: Mark | None
+    """Where the next page begins; None: there is none."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +121,18 @@ def newest(connection: sql.Connection, wanted: Filter, *, limit: int) -> list[Li
 
 
 def page_matching(
-    connection: sql.Connection, wanted: Filter, after: Place = FRONT, *, page: int
+    connection: sql.Connection,
+    wanted: Filter,
+    after: Place = FRONT,
+    *,
+    until: datetime,
+    page: int,
 ) -> list[Place]:
-    """The page of matching deliveries behind `after`, oldest first within each endpoint."""
+    """The page of matching deliveries made `until` then, behind `after`, oldest first. On a
+    connection with WALK_PLANS, for the reason of page_missed."""
     params = {
         **_given(wanted),
+        "until": until,
         "after_merchant": after.merchant_id,
         "after_endpoint": after.endpoint_id,
         "after_created": after.created_at,
@@ -127,23 +147,24 @@ def page_missed(
     merchant_id: str,
     endpoint_id: str,
     types: Sequence[str],
-    *,
-    since: datetime,
-    after: Missed | None,
-    page: int,
-) -> list[Missed]:
-    """The page behind `after` of the merchant's events since `since` that have no delivery to
-    the endpoint, oldest first."""
+    after: Mark,
+) -> Missed:
+    """Which of the WALKED events of the merchant behind `after` have no delivery to the
+    endpoint. On a connection with WALK_PLANS: by the statistics of an empty table the page
+    would read and sort all that the merchant has."""
     params = {
         "merchant_id": merchant_id,
         "endpoint_id": endpoint_id,
         "types": list(types),
-        "since": since,
-        "after_created": after.created_at if after is not None else since,
-        "after_seq": after.seq if after is not None else 0,
-        "page": page,
+        "after_created": after.created_at,
+        "after_seq": after.seq,
+        "page": WALKED,
     }
-    return [Missed(*row) for row in sql.run(connection, SQL["page_missed"], params)]
+    found = sql.run(connection, SQL["page_missed"], params)
+    return Missed(
+        ids=[id_ for _, _, id_, missed, _ in found if missed],
+        end=Mark(*found[-1][:2]) if found and found[-1][4] == WALKED else None,
+    )
 
 
 def make_missed(

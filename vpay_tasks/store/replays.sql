@@ -28,7 +28,8 @@ ORDER BY
 LIMIT %(limit)s::integer
 
 -- name: page_matching
--- The ids of a replay, oldest first, from where the last page ended.
+-- The ids of a replay, oldest first, from where the last page ended. What is made while it
+-- runs is not part of it: one that is slower than the day's events would never end.
 SELECT
     deliveries.merchant_id,
     deliveries.endpoint_id,
@@ -39,13 +40,14 @@ WHERE (%(merchant_id)s::text IS NULL OR deliveries.merchant_id = %(merchant_id)s
     AND (%(endpoint_id)s::text IS NULL OR deliveries.endpoint_id = %(endpoint_id)s::text)
     AND (%(event_id)s::text IS NULL OR deliveries.event_id = %(event_id)s::text)
     AND (%(states)s::text[] IS NULL OR deliveries.state = ANY(%(states)s::text[]))
-    AND (%(types)s::text[] IS NULL OR EXISTS (
-        SELECT
+    -- A value, looked up by its key: an EXISTS may be answered by hashing all events.
+    AND (%(types)s::text[] IS NULL OR (
+        SELECT events.type
         FROM vpay.events
         WHERE events.id = deliveries.event_id
-            AND events.type = ANY(%(types)s::text[])
-    ))
+    ) = ANY(%(types)s::text[]))
     AND (%(since)s::timestamptz IS NULL OR deliveries.created_at >= %(since)s::timestamptz)
+    AND deliveries.created_at <= %(until)s::timestamptz
     AND (deliveries.merchant_id, deliveries.endpoint_id, deliveries.created_at, deliveries.id) > (
         %(after_merchant)s::text,
         %(after_endpoint)s::text,
@@ -61,25 +63,50 @@ LIMIT %(page)s::integer
 
 -- name: page_missed
 -- Events of a merchant that were fanned out without this endpoint: it was not there yet, or
--- did not name their type.
-SELECT
-    events.created_at,
-    events.seq,
-    events.id
-FROM vpay.events
-WHERE events.merchant_id = %(merchant_id)s::text
-    AND events.created_at >= %(since)s::timestamptz
-    AND events.fanout_state = 'done'
-    AND events.type = ANY(%(types)s::text[])
-    AND (events.created_at, events.seq) > (%(after_created)s::timestamptz, %(after_seq)s::bigint)
-    AND NOT EXISTS (
-        SELECT
+-- did not name their type. A page of the walk along the merchant's events, whatever is missed
+-- among them, so that a statement costs the same where nothing is; its last row says where to
+-- go on. Each event's delivery is looked up by its key.
+WITH walked AS MATERIALIZED (
+    SELECT
+        created_at,
+        seq,
+        id,
+        type,
+        fanout_state
+    FROM vpay.events
+    WHERE merchant_id = %(merchant_id)s::text
+        AND (created_at, seq) > (%(after_created)s::timestamptz, %(after_seq)s::bigint)
+    ORDER BY created_at, seq
+    LIMIT %(page)s::integer
+), judged AS (
+    SELECT
+        walked.created_at,
+        walked.seq,
+        walked.id,
+        walked.fanout_state = 'done'
+            AND walked.type = ANY(%(types)s::text[])
+            AND delivery.id IS NULL AS missed,
+        row_number() OVER (ORDER BY walked.created_at, walked.seq) AS place,
+        count(*) OVER () AS seen
+    FROM walked
+    LEFT JOIN LATERAL (
+        SELECT deliveries.id
         FROM vpay.webhook_deliveries AS deliveries
-        WHERE deliveries.event_id = events.id
+        WHERE deliveries.event_id = walked.id
             AND deliveries.endpoint_id = %(endpoint_id)s::text
-    )
-ORDER BY events.created_at, events.seq
-LIMIT %(page)s::integer
+        LIMIT 1
+    ) AS delivery ON true
+)
+SELECT
+    created_at,
+    seq,
+    id,
+    missed,
+    seen
+FROM judged
+WHERE missed
+    OR place = seen
+ORDER BY place
 
 -- name: make_missed
 -- As the fan-out makes them: a delivery and its job, or neither, and none twice.

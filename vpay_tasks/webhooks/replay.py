@@ -14,9 +14,9 @@ from typing import Final
 
 from vpay_tasks.core import ids
 from vpay_tasks.core.events import EventType
-from vpay_tasks.store import replays
-from vpay_tasks.store.db import Database
-from vpay_tasks.store.replays import Filter, Missed, Replayed
+from vpay_tasks.store import clock, replays
+from vpay_tasks.store.db import WALK_PLANS, Connection, Database, connect
+from vpay_tasks.store.replays import Filter, Mark, Replayed
 from vpay_tasks.store.strays import FRONT
 from vpay_tasks.webhooks.endpoints import Endpoint
 
@@ -28,17 +28,18 @@ mended, so it is to be named."""
 
 
 def matching(db: Database, wanted: Filter, *, page: int = PAGE) -> Iterator[list[str]]:
-    """The ids of the deliveries that match, page by page. They may be replayed between two
-    pages: what was passed is not come back to."""
+    """The ids of the deliveries that match and were made before it begins, page by page. They
+    may be replayed between two pages: what was passed is not come back to."""
     after = FRONT
-    while True:
-        with db.connection() as connection:
-            found = replays.page_matching(connection, wanted, after, page=page)
-        if found:
-            yield [place.id for place in found]
-            after = found[-1]
-        if len(found) < page:
-            return
+    with _walking(db) as connection:
+        until = clock.now(connection)
+        while True:
+            found = replays.page_matching(connection, wanted, after, until=until, page=page)
+            if found:
+                yield [place.id for place in found]
+                after = found[-1]
+            if len(found) < page:
+                return
 
 
 def again(db: Database, delivery_ids: Sequence[str]) -> Replayed:
@@ -59,23 +60,12 @@ def never_made(
     """The ids of events since then that the endpoint wants now and got no delivery of, page by
     page: they were fanned out before it was there, or before it named their type."""
     types = [kind.value for kind in EventType if endpoint.wants(kind.value)]
-    after: Missed | None = None
-    while True:
-        with db.connection() as connection:
-            found = replays.page_missed(
-                connection,
-                endpoint.merchant_id,
-                endpoint.id,
-                types,
-                since=since,
-                after=after,
-                page=page,
-            )
-        if found:
-            yield [event.id for event in found]
-            after = found[-1]
-        if len(found) < page:
-            return
+    after: Mark | None = Mark(since)
+    with _walking(db) as connection:
+        while after is not None:
+            found = replays.page_missed(connection, endpoint.merchant_id, endpoint.id, types, after)
+            yield from (found.ids[at : at + page] for at in range(0, len(found.ids), page))
+            after = found.end
 
 
 def make(db: Database, endpoint: Endpoint, event_ids: Sequence[str]) -> int:
@@ -88,3 +78,8 @@ def make(db: Database, endpoint: Endpoint, event_ids: Sequence[str]) -> int:
 def narrowed(wanted: Filter) -> Filter:
     """`wanted`, with what was missed for a filter that names no state."""
     return dataclasses.replace(wanted, states=MISSED) if wanted.states is None else wanted
+
+
+def _walking(db: Database) -> Connection:
+    """A line of its own for a walk (see WALK_PLANS): closed at the end of its block."""
+    return connect(db.url, application=f"{db.application} walk", plans=WALK_PLANS)
