@@ -221,6 +221,38 @@ def test_a_denial_that_is_older_than_a_submit_counts_for_nothing(
     assert read_charge(database, charge.id).not_found_streak == 1
 
 
+def test_a_contradiction_is_written_with_the_end_of_the_poll_that_has_seen_it(
+    database: Database,
+    rail: MtnMomo,
+    stub: StubRail,
+    polls: Polls,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever is killed between the two would take the rail's word along."""
+    charge = make_charge(database, state=State.PENDING)
+
+    def meanwhile() -> None:
+        with database.transaction() as tx:
+            assert settle(tx, charge, REFUSED)
+        with database.connection() as connection:
+            connection.execute(
+                "CREATE FUNCTION public.look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                " IF EXISTS (SELECT FROM vpay.charges WHERE contradicted_at IS NULL)"
+                " THEN RAISE EXCEPTION 'the poll ends, and nothing is noted'; END IF;"
+                " RETURN OLD; END $$"
+            )
+            connection.execute(
+                "CREATE TRIGGER look BEFORE DELETE ON vpay.jobs"
+                " FOR EACH ROW EXECUTE FUNCTION public.look()"
+            )
+
+    polls.context.__dict__["rails"] = {"mtn_momo": Asked(rail, meanwhile)}
+    stub.script(STATUS, told(charge, "SUCCESSFUL"))
+    assert polls.run(charge) is None
+    assert contradicted(database)
+    assert len(pages(caplog)) == 1
+
+
 def test_two_polls_that_see_one_contradiction_page_once(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -52,6 +52,20 @@ def test_a_settlement_run_twice_writes_one_event(
     assert read_charge(database, charge.id).state is state
 
 
+@pytest.mark.parametrize(
+    ("number", "kept"),
+    [("t" * 129, "t" * 128), ("t\x00\ud800\n", "t"), ("\x00", None), ("", None), (None, None)],
+    ids=["long", "odd", "nothing-printable", "empty", "none"],
+)
+def test_a_rails_odd_number_keeps_no_payment_from_being_settled(
+    database: Database, number: str | None, kept: str | None
+) -> None:
+    charge = make_charge(database, state=State.PENDING)
+    with database.transaction() as tx:
+        assert settle(tx, charge, Succeeded(number))
+    assert read_charge(database, charge.id).provider_txn_id == kept
+
+
 def test_of_two_settlements_at_once_one_wins(database: Database) -> None:
     charge = make_charge(database, state=State.PENDING)
     barrier = threading.Barrier(4)

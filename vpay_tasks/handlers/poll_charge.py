@@ -75,12 +75,15 @@ def _later(ctx: Context, sight: poll.Sight, news: poll.News) -> Again:
 
 
 def _settle(job: Job, ctx: Context, charge: Charge, outcome: Succeeded | Failed) -> Done:
+    first = False
     try:
         with job.finishing() as tx:
-            won = settlement.settle(tx, charge, outcome)
+            if not settlement.settle(tx, charge, outcome):
+                # With the job's end or not at all: nobody would have the rail's word again.
+                first = poll.compared(tx, charge, outcome)
     except VpayError:  # LeaseLost above all: another run may have settled it
         poll.compare(ctx.db, charge, outcome)
         raise
-    if not won:
-        poll.compare(ctx.db, charge, outcome)
+    if first:
+        poll.page(charge, outcome)
     return Done()

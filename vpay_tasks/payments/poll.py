@@ -19,7 +19,7 @@ from vpay_tasks.payments.submission import advance_intent
 from vpay_tasks.rails.port import Inquiry, RailPort
 from vpay_tasks.store import attempts, charges, jobs
 from vpay_tasks.store.charges import Ages, Streak
-from vpay_tasks.store.db import Database
+from vpay_tasks.store.db import Connection, Database
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ def recheck(
             error, "a failed charge could not be asked for again", charge_id=charge.id
         )
         return
-    if isinstance(verdict(answer, charge.state), Contradiction):
-        contradict(db, charge)
+    if isinstance(answer, Succeeded):
+        compare(db, charge, answer)
 
 
 def compare(db: Database, charge: Charge, outcome: Succeeded | Failed) -> None:
@@ -174,24 +174,33 @@ def compare(db: Database, charge: Charge, outcome: Succeeded | Failed) -> None:
     hand may have settled the opposite, and the rail is not asked again: this answer is the
     only evidence."""
     with db.connection() as connection:
-        standing = charges.read(connection, charge.id)
-    if standing is not None and isinstance(verdict(outcome, standing.state), Contradiction):
-        contradict(db, standing)
-
-
-def contradict(db: Database, charge: Charge) -> None:
-    """Note that the rail says the opposite of what was settled. Money and state stay."""
-    with db.connection() as connection:
-        first = charges.contradicted(connection, charge.id)
+        first = compared(connection, charge, outcome)
     if first:
-        telemetry.alert(
-            Severity.PAGE,
-            "a rail contradicts a settled charge: nothing was moved, compare both sides",
-            action="contradiction",
-            charge_id=charge.id,
-            rail=charge.provider_code,
-            state=charge.state.value,
-        )
+        page(charge, outcome)
+
+
+def compared(connection: Connection, charge: Charge, outcome: Succeeded | Failed) -> bool:
+    """Note it if `outcome` is the opposite of what was settled; True the first time, which
+    the caller pages once it is committed. Money and state stay."""
+    standing = charges.read(connection, charge.id)
+    return (
+        standing is not None
+        and isinstance(verdict(outcome, standing.state), Contradiction)
+        and charges.contradicted(connection, charge.id)
+    )
+
+
+def page(charge: Charge, outcome: Succeeded | Failed) -> None:
+    """Tell that a rail says the opposite of what was settled."""
+    settled = State.FAILED if isinstance(outcome, Succeeded) else State.SUCCEEDED
+    telemetry.alert(
+        Severity.PAGE,
+        "a rail contradicts a settled charge: nothing was moved, compare both sides",
+        action="contradiction",
+        charge_id=charge.id,
+        rail=charge.provider_code,
+        state=settled.value,
+    )
 
 
 def note(

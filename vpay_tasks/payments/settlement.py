@@ -5,6 +5,8 @@ The charge's swap decides. Who loses it writes nothing: no intent, no second eve
 
 from __future__ import annotations
 
+from typing import Final
+
 from vpay_tasks import telemetry
 from vpay_tasks.core.answers import Failed, Succeeded
 from vpay_tasks.core.charge import Charge, FailureCode, PaymentIntent, State
@@ -13,6 +15,9 @@ from vpay_tasks.core.recovery import declined_by_all
 from vpay_tasks.errors import Internal, Severity, sanitise
 from vpay_tasks.payments import outbox, payer
 from vpay_tasks.store import attempts, charges, intents, ledger, sessions, sql
+
+TXN_ID_MAX: Final = 128
+"""Characters of a rail's own number; the column refuses more."""
 
 
 def settle(tx: sql.Connection, charge: Charge, outcome: Succeeded | Failed) -> bool:
@@ -72,7 +77,9 @@ def washed(raw: str) -> str:
 
 
 def _succeed(tx: sql.Connection, charge: Charge, txn_id: str | None) -> bool:
-    if not charges.succeed(tx, charge.id, txn_id=txn_id):
+    # A number that its column refuses must not keep money from being settled.
+    number = sanitise(txn_id or "", TXN_ID_MAX).strip() or None
+    if not charges.succeed(tx, charge.id, txn_id=number):
         return False
     intent = intents.succeed(tx, charge.payment_intent_id)
     tell(tx, EventType.PAYMENT_INTENT_SUCCEEDED, _followed(intent, charge), charge.id)
