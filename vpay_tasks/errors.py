@@ -18,6 +18,7 @@
     ├── NotBuilt           the code does not do this (yet)
     ├── Exhausted          the rail's answer is overdue by the horizon
     └── Internal           a bug, a broken invariant, a poisoned row
+        ├── RoleRefused        Postgres lets the role that is connected not do this
         └── LeaseLost          the row was settled or re-claimed by another run
 
 Job decision, HTTP status, exit code and log level are read from the class (spec 6)
@@ -190,6 +191,12 @@ class Exhausted(VpayError):
 
 class Internal(VpayError):
     pass
+
+
+class RoleRefused(Internal):
+    """A process in the wrong role, or a migration whose rights nobody has given yet."""
+
+    exit = 77
 
 
 class LeaseLost(Internal):

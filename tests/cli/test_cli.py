@@ -115,6 +115,18 @@ def test_no_settings_at_all_is_told_with_the_way_out(run: Commands) -> None:
     )
 
 
+def test_words_that_are_no_text_are_refused_without_being_quoted(run: Commands) -> None:
+    # As a terminal with another encoding sends them.
+    for words in (["charges", "show", "\udce9"], ["inbox", "list", "--vendor", "s3cret\udcff"]):
+        done = run(*words)
+        place = len(words)
+        assert (done.returncode, done.stdout, done.stderr) == (
+            64,
+            "",
+            f"error: word {place} of the command is not UTF-8\n",
+        )
+
+
 def test_postgres_out_of_reach_is_one_clear_line(run: Commands) -> None:
     for words in ("migrate", "status"):
         done = run(words, database="postgresql://someone:s3cret@127.0.0.1:1/x")

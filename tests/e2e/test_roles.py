@@ -134,6 +134,52 @@ def test_a_dispatcher_may_read_all_that_it_exports(logins: dict[str, str]) -> No
     database.close()
 
 
+LOOKS = [
+    ("status",),
+    ("doctor",),
+    ("charges",),
+    ("charges", "--unresolved"),
+    ("endpoints", "list"),
+    ("deliveries", "list"),
+    ("events", "list"),
+    ("inbox", "list"),
+    ("inbox", "show", "1"),
+]
+"""What a person's role is for."""
+
+
+def _command(fleet: Fleet, *words: str) -> tuple[int, str]:
+    run = fleet.start("look", [sys.executable, "-c", MAIN, *words])
+    code = run.wait()
+    return code, run.log.read_text("utf-8")
+
+
+def _a_person_looks_and_changes_nothing(fleet: Fleet, board: Board, intent: str) -> None:
+    ((delivery, event),) = board.ask("SELECT id, event_id FROM vpay.webhook_deliveries")
+    for words in (*LOOKS, ("deliveries", "show", delivery), ("events", "show", event)):
+        code, said = _command(fleet, *words)
+        # The doctor may have found something.
+        assert code == 0 or words == ("doctor",), (words, said)
+        assert "permission denied" not in said, (words, said)
+    told = _command(fleet, "charges", "show", intent)[1]
+    assert "succeeded, the rail's transaction" in told
+    assert FIRST_POLL not in told
+    # What a person may not, and which role may.
+    for words in (
+        ("keys", "rotate"),
+        ("keys", "rotate", "--dry-run"),
+        ("endpoints", "pause", "shop", "main", "--reason", "x", "--by", "me"),
+        ("endpoints", "resume", "shop", "main", "--by", "me"),
+        ("deliveries", "replay", delivery),
+        ("inbox", "retry", "1"),
+        ("inbox", "replay", "1"),
+        ("events", "rearm", event),
+    ):
+        code, said = _command(fleet, *words)
+        assert (words, code) == (words, 77), said
+        assert "This command needs the role vpay_worker" in said
+
+
 def denied(processes: list[Process]) -> list[str]:
     """What Postgres refused to them, by their logs."""
     return [
@@ -182,19 +228,5 @@ def test_a_payment_goes_its_whole_way_with_each_process_in_its_own_role(
     eventually(lambda: board.ask(waiting) == [(0,)])
     assert denied(fleet.processes) == []
     as_role("operator")
-    for words in (
-        ("status",),
-        ("doctor",),
-        ("endpoints", "list"),
-        ("deliveries", "list"),
-        ("events", "list"),
-        ("inbox", "list"),
-        ("charges",),
-        ("charges", "show", intent),
-    ):
-        looked = fleet.start("look", [sys.executable, "-c", MAIN, *words])
-        looked.wait()
-        said = looked.log.read_text("utf-8")
-        assert "permission denied" not in said, (words, said)
-        assert "usage:" not in said, (words, said)
+    _a_person_looks_and_changes_nothing(fleet, board, intent)
     assert board.ask("SELECT kind, last_error FROM vpay.jobs WHERE last_error IS NOT NULL") == []

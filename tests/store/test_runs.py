@@ -134,11 +134,12 @@ def test_a_parked_row_keeps_its_key_and_is_never_claimed(
         assert not jobs.pull_forward(connection, "key", floor=0)
 
 
-def test_an_error_text_with_nul_is_refused_by_the_store_as_bad_data(
-    database: Database, running: StartedJob
+@pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"])
+def test_an_error_text_that_no_column_holds_is_refused_by_the_store_as_bad_data(
+    database: Database, running: StartedJob, text: str
 ) -> None:
     with pytest.raises(Internal) as caught:
-        settle(database, running, Ending(Verb.RETRY, 1, "a\x00b"))
+        settle(database, running, Ending(Verb.RETRY, 1, text))
     assert sql.is_bad_data(caught.value)
 
 

@@ -27,7 +27,7 @@ from vpay_tasks.cli import (
     webhooks,
 )
 from vpay_tasks.cli.parser import Command, Parser
-from vpay_tasks.errors import VpayError
+from vpay_tasks.errors import InvalidRequest, RoleRefused, VpayError
 
 GROUPS = (migrate, status, doctor, charges, endpoints, webhooks, deliveries, events, inbox, keys)
 """In the order in which `--help` names their commands."""
@@ -35,9 +35,15 @@ GROUPS = (migrate, status, doctor, charges, endpoints, webhooks, deliveries, eve
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one `vpay-tasks` command. Returns the exit code."""
-    arguments = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    for place, word in enumerate(words, 1):
+        if not _is_text(word):
+            # It could be neither looked for nor printed; and it may be a secret.
+            print(f"error: word {place} of the command is not UTF-8", file=sys.stderr)
+            return InvalidRequest.exit
+    arguments = _parser().parse_args(words)
     command: Command = arguments.command
-    return _told(lambda: command(arguments))
+    return _told(lambda: command(arguments), role=arguments.role)
 
 
 def dispatch(argv: Sequence[str] | None = None) -> int:
@@ -56,7 +62,15 @@ def dispatch(argv: Sequence[str] | None = None) -> int:
     return _told(run)
 
 
-def _told(run: Callable[[], int]) -> int:
+def _is_text(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _told(run: Callable[[], int], *, role: str | None = None) -> int:
     """The exit code of `run`, or of the error that it raised, told without a traceback."""
     try:
         code = run()
@@ -64,6 +78,11 @@ def _told(run: Callable[[], int]) -> int:
         return code
     except VpayError as error:
         print(f"error: {error}", file=sys.stderr)
+        if isinstance(error, RoleRefused) and role is not None:
+            print(
+                f"This command needs the role {role}: name a login of it in VPAY_DATABASE_URL.",
+                file=sys.stderr,
+            )
         return error.exit
     except BrokenPipeError:
         # Whoever read our output (head, less) has enough; Python would complain at exit.

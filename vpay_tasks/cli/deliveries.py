@@ -10,7 +10,15 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from vpay_tasks.cli.asking import instant, opened, plain, types, utc
-from vpay_tasks.cli.parser import Commands, Parser, add_command, add_group, add_json, print_json
+from vpay_tasks.cli.parser import (
+    CHANGES,
+    Commands,
+    Parser,
+    add_command,
+    add_group,
+    add_json,
+    print_json,
+)
 from vpay_tasks.config import Settings
 from vpay_tasks.errors import InvalidRequest, NotFound
 from vpay_tasks.status import human, table
@@ -42,6 +50,7 @@ def register(commands: Commands) -> None:
         "send deliveries again: the same event and bytes, freshly signed, the whole ladder;"
         " without --state, those that were given up",
         _replay,
+        role=CHANGES,
     )
     again.add_argument("ids", nargs="*", metavar="id")
     _add_filters(again)

@@ -9,7 +9,15 @@ from urllib.parse import urlsplit
 from vpay_tasks import config
 from vpay_tasks.cli import check
 from vpay_tasks.cli.asking import opened
-from vpay_tasks.cli.parser import Commands, Parser, add_command, add_group, add_json, print_json
+from vpay_tasks.cli.parser import (
+    CHANGES,
+    Commands,
+    Parser,
+    add_command,
+    add_group,
+    add_json,
+    print_json,
+)
 from vpay_tasks.config import Settings
 from vpay_tasks.errors import InvalidRequest, NotFound
 from vpay_tasks.status import human, table
@@ -31,12 +39,20 @@ def register(commands: Commands) -> None:
     )
     _add_endpoint(pinged)
     paused = add_command(
-        group, "pause", "keep its deliveries until it is resumed; none is lost", _pause
+        group,
+        "pause",
+        "keep its deliveries until it is resumed; none is lost",
+        _pause,
+        role=CHANGES,
     )
     _add_endpoint(paused)
     paused.add_argument("--reason", required=True, help="why; shown in the list")
     resumed = add_command(
-        group, "resume", "send what waited, now; closes its circuit, too", _resume
+        group,
+        "resume",
+        "send what waited, now; closes its circuit, too",
+        _resume,
+        role=CHANGES,
     )
     _add_endpoint(resumed)
     for parser in (paused, resumed):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Final
 
 from vpay_tasks.cli.asking import instant, opened, plain, types, utc
-from vpay_tasks.cli.parser import Commands, add_command, add_group, add_json, print_json
+from vpay_tasks.cli.parser import CHANGES, Commands, add_command, add_group, add_json, print_json
 from vpay_tasks.errors import Conflict, InvalidRequest, NotFound
 from vpay_tasks.status import table
 from vpay_tasks.store import events, listing, replays
@@ -32,7 +32,9 @@ def register(commands: Commands) -> None:
     shown = add_command(group, "show", "one event with its deliveries", _show)
     shown.add_argument("id")
     add_json(shown)
-    rearmed = add_command(group, "rearm", "fan out again an event that was given up", _rearm)
+    rearmed = add_command(
+        group, "rearm", "fan out again an event that was given up", _rearm, role=CHANGES
+    )
     rearmed.add_argument("id")
 
 

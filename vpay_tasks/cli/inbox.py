@@ -9,7 +9,15 @@ from dataclasses import asdict
 from typing import Final
 
 from vpay_tasks.cli.asking import opened, plain, utc
-from vpay_tasks.cli.parser import Commands, Parser, add_command, add_group, add_json, print_json
+from vpay_tasks.cli.parser import (
+    CHANGES,
+    Commands,
+    Parser,
+    add_command,
+    add_group,
+    add_json,
+    print_json,
+)
 from vpay_tasks.core import kinds
 from vpay_tasks.errors import InvalidRequest, NotFound, sanitise
 from vpay_tasks.inbox.arm import rearm
@@ -36,9 +44,9 @@ def register(commands: Commands) -> None:
     )
     add_json(shown)
     about = "have events granted now, from the ladder's beginning; without ids, the dead"
-    retried = add_command(group, "retry", about, _retry)
+    retried = add_command(group, "retry", about, _retry, role=CHANGES)
     about = "have events granted again, also what is done or ignored: by id, or by --state"
-    again = add_command(group, "replay", about, _replay)
+    again = add_command(group, "replay", about, _replay, role=CHANGES)
     for parser, states in ((retried, RETRIED), (again, STATES)):
         parser.add_argument("ids", nargs="*", type=int, metavar="id")
         _add_filters(parser, states)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 
 from vpay_tasks import config, wiring
-from vpay_tasks.cli.parser import Commands, add_command, add_group
+from vpay_tasks.cli.parser import CHANGES, Commands, add_command, add_group
 from vpay_tasks.errors import Configuration
 from vpay_tasks.payments import payer, rotation
 from vpay_tasks.payments.rotation import Walk
@@ -21,7 +21,7 @@ EVERY = 10_000
 def register(commands: Commands) -> None:
     group = add_group(commands, "keys", "look after the keys that payers' numbers are stored under")
     about = "seal every stored number with the newest key; may be stopped and repeated"
-    command = add_command(group, "rotate", about, _rotate)
+    command = add_command(group, "rotate", about, _rotate, role=CHANGES)
     command.add_argument("--dry-run", action="store_true", help="count and change nothing")
 
 

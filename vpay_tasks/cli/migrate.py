@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 from vpay_tasks import config
-from vpay_tasks.cli.parser import Commands, add_command
+from vpay_tasks.cli.parser import MIGRATES, Commands, add_command
 from vpay_tasks.store import migrate
 from vpay_tasks.store.db import connect
 
 
 def register(commands: Commands) -> None:
     about = "create or upgrade the tables in Postgres; safe to repeat"
-    parser = add_command(commands, "migrate", about, _migrate)
+    parser = add_command(commands, "migrate", about, _migrate, role=MIGRATES)
     parser.add_argument("--plan", action="store_true", help="say what would be applied, only")
 
 

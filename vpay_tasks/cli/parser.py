@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from vpay_tasks.errors import InvalidRequest
 
@@ -34,10 +34,19 @@ class Parser(argparse.ArgumentParser):
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 - has no other name
 
 
-def add_command(commands: Commands, word: str, about: str, run: Command) -> Parser:
-    """Declare `word`, which calls `run`; its own arguments are added to what this returns."""
+LOOKS: Final = "vpay_operator"
+CHANGES: Final = "vpay_worker"
+MIGRATES: Final = "vpay_owner"
+"""The roles of schema/roles.sql that a person needs for a command."""
+
+
+def add_command(
+    commands: Commands, word: str, about: str, run: Command, *, role: str = LOOKS
+) -> Parser:
+    """Declare `word`, which calls `run`; its own arguments are added to what this returns. `role`
+    is named to whoever calls it without the right."""
     parser = commands.add_parser(word, help=about, description=about)
-    parser.set_defaults(command=run)
+    parser.set_defaults(command=run, role=role)
     return parser
 
 

@@ -192,7 +192,8 @@ WHERE id = ANY(ARRAY(
 RETURNING id
 
 -- name: page
--- The newest first, without a body: who may list need not read those. A filter that is null lets everything through.
+-- The newest first, without a body: who may list need not read those. A filter that is null
+-- lets everything through.
 SELECT
     id,
     vendor,

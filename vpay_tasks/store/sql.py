@@ -22,6 +22,7 @@ from vpay_tasks.errors import (
     Conflict,
     Internal,
     InvalidRequest,
+    RoleRefused,
     Severity,
     Storage,
     VpayError,
@@ -99,6 +100,8 @@ def run(
     except psycopg.Error as error:
         ambiguous = commits_itself and broken(connection)
         raise classified(error, statement.name, ambiguous=ambiguous) from error
+    except UnicodeEncodeError as error:
+        raise _unspeakable(statement.name) from error
     finally:
         if (took := time.monotonic() - begun) > SLOW_S:
             say(
@@ -132,6 +135,8 @@ def run_together(connection: Connection, calls: Sequence[Bound]) -> list[Row]:
         return cursor.fetchall()
     except psycopg.Error as error:
         raise classified(error, names, ambiguous=broken(connection)) from error
+    except UnicodeEncodeError as error:
+        raise _unspeakable(names) from error
 
 
 def array(values: Iterable[object]) -> str:
@@ -155,6 +160,11 @@ def classified(error: psycopg.Error, what: str, *, ambiguous: bool = False) -> V
         return AmbiguousCommit(text)
     if state == "23505":
         return Conflict(text)
+    if state == "42501":
+        return RoleRefused(
+            f"{text}: this database role may not; schema/roles.sql gives each its rights, and is"
+            " run again after each migration"
+        )
     if state == "23503":
         return InvalidRequest(text)
     if state[:2] in {"22", "23", "54", "42", "0A", "21"} or isinstance(
@@ -168,11 +178,18 @@ def is_bad_data(error: VpayError) -> bool:
     """Whether the row itself is what the database refused (SQLSTATE class 22, 23, 54): no
     repetition of the statement can succeed."""
     cause = error.__cause__
+    if isinstance(cause, UnicodeEncodeError):
+        return True
     if not isinstance(cause, psycopg.Error):
         return False
     if isinstance(cause, psycopg.DataError) and cause.sqlstate is None:
         return True  # refused by the client library before it was sent: a NUL, say
     return (cause.sqlstate or "")[:2] in {"22", "23", "54"}
+
+
+def _unspeakable(what: str) -> Internal:
+    """A text that UTF-8 can't hold: psycopg lets Python's own error through."""
+    return Internal(f"{what}: half a surrogate pair, which no text in Postgres can hold")
 
 
 def _first_line(error: psycopg.Error) -> str:
