@@ -36,3 +36,23 @@ def test_an_answer_has_the_errors_status_and_name_and_not_its_text(error: VpayEr
     answer = refusal(error, "/route")
     assert answer.status_code == type(error).http
     assert b"canary" not in answer.body
+
+
+def test_a_path_with_one_slash_too_many_is_no_path_and_redirects_nowhere(serve: Serve) -> None:
+    with serve() as client:
+        for path in ("/provider/mtn_momo/callback/", "/healthz/"):
+            told = client.send(path, b"{}", Host="elsewhere.example")
+            assert (told.status, told.body) == (404, {"error": "not_found"})
+            assert "location" not in {name.lower() for name in told.headers}
+
+
+def test_garbage_is_one_line_however_often_it_comes(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with serve() as client:
+        for _ in range(5):
+            assert b" 400 " in client.bytes_back(b"canary\r\n\r\n")
+    lines = [record for record in caplog.records if record.name == "uvicorn.error"]
+    assert [r.levelname for r in lines].count("WARNING") == 1
+    assert "canary" not in str([record.__dict__ for record in lines])

@@ -72,6 +72,37 @@ def test_a_charge_that_somebody_holds_is_503_within_the_patience(
         assert call_back(client, charge.provider_reference_id)[0] == 200
 
 
+def test_half_an_outage_is_one_alert(
+    serve: Serve, dsn: str, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    charge = make_charge(database, state=State.PENDING, age=300)
+    with database.connection() as connection:
+        connection.execute("UPDATE vpay.jobs SET run_at = now() + interval '1 hour'")
+    with serve(patience=0.5) as client, connect(dsn, application="tests") as holder:
+        holder.execute("BEGIN")
+        holder.execute("SELECT id FROM vpay.charges FOR UPDATE")
+        for _ in range(3):
+            assert call_back(client, charge.provider_reference_id) == (503, DOWN)
+            assert call_back(client)[0] == 200
+        holder.execute("ROLLBACK")
+    assert len([r for r in caplog.records if vars(r).get("fields", {}).get("alert")]) == 1
+
+
+def test_a_database_that_takes_no_writes_is_not_ready(
+    serve: Serve, dsn: str, database: Database
+) -> None:
+    charge = make_charge(database, state=State.PENDING, age=300)
+    with connect(dsn, application="tests") as owner:
+        owner.execute("UPDATE vpay.jobs SET run_at = now() + interval '1 hour'")
+        name = owner.info.dbname
+        owner.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on".encode())
+        with serve() as client:
+            assert call_back(client, charge.provider_reference_id) == (503, DOWN)
+            assert client.get("/readyz").status == 503
+            assert client.get("/healthz").status == 200
+        owner.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only".encode())
+
+
 def test_a_database_without_our_tables_is_not_ready(serve: Serve, empty_dsn: str) -> None:
     with serve(url=empty_dsn) as client:
         assert client.get("/readyz").status == 503

@@ -96,3 +96,9 @@ def charges_in_doubt(connection: sql.Connection) -> tuple[int, int]:
     """Charges unresolved, and charges contradicted (spec 2)."""
     ((unresolved, contradicted),) = sql.run(connection, SQL["charges_in_doubt"], {"cap": CAP})
     return unresolved, contradicted
+
+
+def takes_writes(connection: sql.Connection) -> bool:
+    """Whether this session could write; a standby answers questions all the same."""
+    ((takes,),) = sql.run(connection, SQL["takes_writes"])
+    return bool(takes)

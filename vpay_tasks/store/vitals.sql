@@ -96,3 +96,7 @@ SELECT
             LIMIT %(cap)s::bigint
         ) AS contradicted
     )
+
+-- name: takes_writes
+-- Not on a standby, nor on a primary that was made read-only.
+SELECT NOT current_setting('transaction_read_only')::boolean

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from vpay_tasks.config import Settings
 from vpay_tasks.errors import Severity, Storage
@@ -19,6 +20,10 @@ from vpay_tasks.telemetry import report_failure, say
 from vpay_tasks.web.metrics import Seen
 
 T = TypeVar("T")
+
+QUIET_S: Final = 60.0
+"""Between two alerts about the database. Lower: half an outage is an alert for every other
+request; higher: a second one is told late."""
 
 
 @dataclass
@@ -33,7 +38,8 @@ class Desk:
 
     def __post_init__(self) -> None:
         self._room = asyncio.Semaphore(self.settings.web.threads)
-        self._down = False
+        self._told = False
+        self._quiet_until = 0.0
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """What `work` returns or raises, from a thread of its own. Raises Storage if there is
@@ -83,12 +89,14 @@ class Desk:
         return future
 
     def _is_down(self, error: Storage) -> None:
-        """An outage is one alert, not one for each request."""
-        if not self._down:
-            self._down = True
+        """An outage is one alert, not one for each request; and so is one in which some requests
+        get their answer: a standby's reads, all but those of one row that somebody holds."""
+        now = time.monotonic()
+        if not self._told and now >= self._quiet_until:
+            self._told, self._quiet_until = True, now + QUIET_S
             report_failure(error, "the database does not answer", action="web_storage")
 
     def _is_up(self) -> None:
-        if self._down:
-            self._down = False
+        if self._told:
+            self._told = False
             say(Severity.INFO, "the database answers again", action="web_storage")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -25,6 +26,9 @@ from vpay_tasks.web.metrics import Seen
 CLOSE: Final = {"Connection": "close"}
 """With every refusal: what is still coming of a request that was not read to its end would be
 taken in for as long as its sender likes."""
+
+SELDOM_S: Final = 60.0
+"""Lower: whoever sends garbage fills the log; higher: that it goes on is seen late."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -57,11 +61,15 @@ def make(settings: Settings) -> Starlette:
         desk.database.close()
         say(Severity.INFO, "web ended", action="end")
 
-    return Starlette(
+    app = Starlette(
         routes=[_answered(route) for route in routes],
         lifespan=lifespan,
         exception_handlers={HTTPException: _of_starlette},
     )
+    # A path with one slash too many is 404. A redirect would name whatever Host was sent, and
+    # look to a rail's operator as if the address were right: rails follow none.
+    app.router.redirect_slashes = False
+    return app
 
 
 def quieten_the_server() -> None:
@@ -71,6 +79,25 @@ def quieten_the_server() -> None:
     server.handlers.clear()
     server.propagate = True
     logging.getLogger("uvicorn.access").disabled = True
+    logging.getLogger("uvicorn.error").filters[:] = [_Seldom()]
+
+
+class _Seldom(logging.Filter):
+    """Of uvicorn's warnings (a request that is no HTTP, an upgrade, too many at once) each once
+    in SELDOM_S: they come by the request, so a stranger decides how many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._quiet_until: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        sentence, now = str(record.msg), time.monotonic()
+        if now < self._quiet_until.get(sentence, 0.0):
+            return False
+        self._quiet_until[sentence] = now + SELDOM_S
+        return True
 
 
 def _answered(route: Route) -> Route:

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from vpay_tasks.errors import Severity, VpayError, describe
-from vpay_tasks.store import migrate
+from vpay_tasks.errors import Severity, Storage, VpayError, describe
+from vpay_tasks.store import migrate, vitals
 from vpay_tasks.telemetry import say
 from vpay_tasks.web.desk import Desk
 
@@ -38,3 +38,5 @@ def routes(desk: Desk) -> list[Route]:
 def _look(desk: Desk) -> None:
     with desk.database.connection(patience=desk.settings.web.patience) as connection:
         migrate.require_current(connection)
+        if not vitals.takes_writes(connection):
+            raise Storage("the database is read-only: a standby, or a primary that was made so")
