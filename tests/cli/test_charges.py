@@ -10,6 +10,7 @@ import pytest
 from tests.cli.test_cli import Commands, run
 from tests.payment_kit import APPROVED, make_attempt, make_charge, opened, scalar
 from tests.webhooks.world import context, endpoint, rows, settings
+from vpay_tasks.cli import charges as commands
 from vpay_tasks.cli import timeline
 from vpay_tasks.core.answers import Failed, Succeeded
 from vpay_tasks.core.charge import AttemptClass, Charge, FailureCode, State
@@ -137,7 +138,7 @@ def test_a_charge_is_told_from_its_intent_to_its_webhooks(
         "submit 1  sent",
         "no answer is written down: the rail may have it",
         "submit 2  accepted",
-        "the last of 1 without an end",
+        "the last one; 1 ask brought no end",
         "succeeded, the rail's transaction t-77",
         "capture of 10.00 EUR, from payer_clearing to merchant_payable",
         "payment_intent.succeeded evt_",
@@ -146,6 +147,8 @@ def test_a_charge_is_told_from_its_intent_to_its_webhooks(
         f"The merchant was not told at main (exhausted): vpay-tasks deliveries show {delivery}",
     ):
         assert part in text, part
+    # What an event reports stands before it, though one transaction has stamped both.
+    assert text.index("succeeded, the rail's") < text.index("payment_intent.succeeded evt_")
     # In order of time, and the same by whatever name a person has.
     seen = json.loads(read(told, "show", charge.id, "--json"))
     instants = [entry["at"] for entry in seen["timeline"]]
@@ -188,6 +191,45 @@ def test_what_to_do_depends_on_what_is_wrong(told: Commands, database: Database)
     # The statement that it offers is one.
     rows(database, step.partition("cleared up: ")[2])
     assert to_do(database, failed) == []
+
+
+def test_what_went_wrong_is_not_cut_off_before_it_says_so(
+    told: Commands, database: Database
+) -> None:
+    charge = make_charge(database, state=State.UNRESOLVED, age=36 * HOUR)
+    chain = f"Exhausted: {'x' * 200} <- RailMismatch: another amount"
+    rows(database, "UPDATE vpay.jobs SET last_error = %s", chain)
+    text = read(told, "show", charge.id)
+    assert "RailMismatch: another amount" in text
+    assert "has not given its word in 1.5 d" in text
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_nothing_is_wider_than_the_screen_and_no_word_is_broken(
+    database: Database, width: int
+) -> None:
+    charge = make_charge(database, state=State.FAILED, age=30 * HOUR, with_job=False)
+    words = "the rail has words " * 7
+    make_attempt(database, charge, AttemptClass.UNKNOWN)
+    rows(database, "UPDATE vpay.provider_requests SET detail = %s", words)
+    with database.connection() as connection:
+        charges.contradicted(connection, charge.id)
+        case = cases.find(connection, charge.id, rails=[])
+        lines = cases.in_doubt(connection, rows=10)
+    assert case is not None
+    shown = commands._told(case, width)
+    listed = commands._as_text(lines, unresolved=True, width=width)
+    for line in (shown + "\n" + listed).splitlines():
+        assert len(line) <= width, line
+        assert line == line.rstrip()
+    assert charge.provider_reference_id in shown
+    assert charge.id in listed
+    # What is wrapped goes on under its own beginning, not under the clock.
+    (at,) = (i for i, line in enumerate(shown.splitlines()) if ": the rail has words" in line)
+    under = shown.splitlines()[at + 1]
+    assert under.startswith(" " * 30)
+    # Into a file each thing is one line.
+    assert words.strip() in commands._told(case)
 
 
 def to_do(database: Database, charge: Charge) -> list[str]:

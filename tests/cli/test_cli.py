@@ -127,6 +127,16 @@ def test_words_that_are_no_text_are_refused_without_being_quoted(run: Commands) 
         )
 
 
+def test_a_terminal_of_another_encoding_gets_its_answer(
+    run: Commands, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    fill(dsn)
+    done = run("status", database=dsn)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "?" in done.stdout
+
+
 def test_postgres_out_of_reach_is_one_clear_line(run: Commands) -> None:
     for words in ("migrate", "status"):
         done = run(words, database="postgresql://someone:s3cret@127.0.0.1:1/x")

@@ -9,6 +9,7 @@ which declares them (parser.py), and one place in GROUPS.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -35,6 +36,9 @@ GROUPS = (migrate, status, doctor, charges, endpoints, webhooks, deliveries, eve
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one `vpay-tasks` command. Returns the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal of another encoding gets a question mark, not a traceback for an answer.
+        sys.stdout.reconfigure(errors="replace")
     words = list(sys.argv[1:] if argv is None else argv)
     for place, word in enumerate(words, 1):
         if not _is_text(word):

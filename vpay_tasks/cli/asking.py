@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -68,6 +71,27 @@ def types(named: list[str] | None) -> tuple[str, ...] | None:
             raise InvalidRequest(f"--type {name!r}: no event has it; known: {', '.join(_TYPES)}")
         found += fitting
     return tuple(dict.fromkeys(found))
+
+
+def screen() -> int | None:
+    """How many characters a line of the terminal has; None where nobody looks on: what goes
+    into a file or through grep keeps one line for one thing."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def hung(lead: str, text: str, width: int | None) -> str:
+    """`text` behind `lead`, and where it is wider than the screen under its own beginning. No
+    word is broken: a reference is copied whole."""
+    if width is None:
+        return f"{lead}{text}"
+    return textwrap.fill(
+        text,
+        max(width, len(lead) + 20),
+        initial_indent=lead,
+        subsequent_indent=" " * len(lead),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def utc(at: datetime) -> str:

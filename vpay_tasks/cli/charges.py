@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from vpay_tasks.cli import timeline
-from vpay_tasks.cli.asking import opened
+from vpay_tasks.cli.asking import hung, opened, screen
 from vpay_tasks.cli.parser import Commands, add_command, add_json, print_json
 from vpay_tasks.errors import NotFound, sanitise
 from vpay_tasks.status import human, table
@@ -41,11 +41,11 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"number": found.number, "charges": [asdict(line) for line in found.lines]})
     else:
-        print(_as_text(found, unresolved=arguments.unresolved))
+        print(_as_text(found, unresolved=arguments.unresolved, width=screen()))
     return 0
 
 
-def _as_text(found: Lines, *, unresolved: bool) -> str:
+def _as_text(found: Lines, *, unresolved: bool, width: int | None = None) -> str:
     if not found.lines:
         return "No charge waits for a person." if unresolved else "No charge is under way."
     rows = [
@@ -62,11 +62,22 @@ def _as_text(found: Lines, *, unresolved: bool) -> str:
         for line in found.lines
     ]
     head = ["Charge", "Rail", "State", "Amount", "Age", "Asked", "Last", "Next"]
+    shown = table(head, rows, left=3)
+    if width is not None and any(len(line) > width for line in shown.splitlines()):
+        # On a narrow screen, what helps least to tell which one to look into.
+        shown = table(*_without((1, 5, 6), head, rows), left=2)
     more = ""
     if found.number > len(found.lines):
         least = "at least " if found.number >= cases.CAP else ""
         more = f"\n(the {len(rows)} oldest of {least}{found.number})"
-    return f"{table(head, rows, left=3)}{more}\n\nAll about one: vpay-tasks charges show ID"
+    return f"{shown}{more}\n\nAll about one: vpay-tasks charges show ID"
+
+
+def _without(
+    columns: tuple[int, ...], head: list[str], rows: list[list[str]]
+) -> tuple[list[str], list[list[str]]]:
+    kept = [place for place in range(len(head)) if place not in columns]
+    return [head[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def _next_ask(line: Line) -> str:
@@ -92,11 +103,11 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(_as_json(case))
     else:
-        print(_told(case))
+        print(_told(case, screen()))
     return 0
 
 
-def _told(case: Case) -> str:
+def _told(case: Case, width: int | None = None) -> str:
     charge = case.charge
     payer = f" from {charge.payer}" if charge.payer else ""
     age = (charge.now - charge.created_at).total_seconds()
@@ -106,21 +117,23 @@ def _told(case: Case) -> str:
         ["Amount", f"{timeline.amount(charge.amount, charge.currency)}{payer}"],
         ["Rail", f"{charge.rail}, reference {charge.reference}"],
         ["Intent", f"{charge.intent_id}, {charge.intent_status}, of {charge.merchant_id}"],
-        ["Age", f"{human(age)}; asked {charge.polls} times without an end"],
+        ["Age", f"{human(age)}{timeline.asked(charge.polls)}"],
     ]
     told = list(timeline.steps(case)) or ["Nothing: it is over, and what is to be told is told."]
     happened = timeline.entries(case)
     now = sum(entry.at <= charge.now for entry in happened)
     rows = [[_clock(entry.at), entry.what, entry.text] for entry in happened]
     rows.insert(now, [_clock(charge.now), "now", "─" * 20])
+    column = max(len(what) for _, what, _ in rows)
     return "\n".join(
         [
             *(f"{name:<8}{text}" for name, text in facts),
             "",
             "To do",
-            *(f"  {step}" for step in told),
+            *(hung("  ", step, width) for step in told),
             "",
-            table(["UTC", "What", ""], rows, left=3),
+            f"{'UTC':<19}  What",
+            *(hung(f"{at}  {what:<{column}}  ", text, width) for at, what, text in rows),
         ]
     )
 

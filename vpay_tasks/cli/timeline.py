@@ -8,12 +8,18 @@ from datetime import datetime
 
 from vpay_tasks.core import money
 from vpay_tasks.core.charge import State
+from vpay_tasks.core.events import EventType
 from vpay_tasks.errors import sanitise
 from vpay_tasks.status import RUN_AGAIN, human
 from vpay_tasks.store.cases import Case
 
 EXCERPT = 160
 """Characters of somebody else's words in a line; `--json` has all of them."""
+ERROR = 600
+"""Characters of an error's chain: what it came to stands first, why it did stands last."""
+
+
+ENDS = frozenset({EventType.PAYMENT_INTENT_SUCCEEDED, EventType.PAYMENT_INTENT_PAYMENT_FAILED})
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,9 @@ def steps(case: Case) -> Iterator[str]:
         )
     if charge.state == State.UNRESOLVED:
         yield (
-            f"{charge.rail} has not given its word for a day. Ask it about the reference"
-            f" {charge.reference}; never settle a charge by hand. It is asked hourly, for ever."
+            f"{charge.rail} has not given its word in {human(_age(case))}. Ask it about the"
+            f" reference {charge.reference}; never settle a charge by hand. It is asked hourly,"
+            " for ever."
         )
     if live and poll is None:
         yield (
@@ -57,7 +64,7 @@ def steps(case: Case) -> Iterator[str]:
             f" {RUN_AGAIN.replace('…', str(poll.id))};"
         )
     elif live and poll is not None and poll.last_error:
-        yield f"The last ask ended by: {_cut(poll.last_error)}"
+        yield f"The last ask ended by: {_cut(poll.last_error, ERROR)}"
     for delivery in case.deliveries:
         if delivery.state not in {"pending", "delivered"}:
             yield (
@@ -73,6 +80,15 @@ def steps(case: Case) -> Iterator[str]:
 
 def amount(minor: int, currency: str) -> str:
     return f"{money.major_text(minor, currency)} {currency}"
+
+
+def asked(polls: int) -> str:
+    """How often the rail was asked in vain, if it was."""
+    return f"; {polls} ask{'' if polls == 1 else 's'} brought no end" if polls else ""
+
+
+def _age(case: Case) -> float:
+    return (case.charge.now - case.charge.created_at).total_seconds()
 
 
 def _next(case: Case) -> str:
@@ -122,8 +138,7 @@ def _of_polls(case: Case) -> Iterator[Entry]:
     if charge.last_asked_at is not None:
         streak = charge.not_found_streak
         unknown = f"; not found {streak} times in a row" if streak else ""
-        text = f"the last of {charge.polls} without an end{unknown}"
-        yield Entry(charge.last_asked_at, "ask", text)
+        yield Entry(charge.last_asked_at, "ask", f"the last one{asked(charge.polls)}{unknown}")
     for job in case.jobs:
         what = "poll" if job is case.poll else "resubmit"
         if job.parked_at is not None:
@@ -140,7 +155,11 @@ def _of_webhooks(case: Case) -> Iterator[Entry]:
     for event in case.events:
         state = {"pending": ", not fanned out yet", "failed": ", fan-out failed"}
         text = f"{event.type} {event.id}{state.get(event.fanout_state, '')}"
-        yield Entry(event.created_at, "event", text)
+        at = event.created_at
+        if event.type in ENDS and State(case.charge.state).terminal:
+            # Of one transaction, and stamped at its beginning: it follows what it reports.
+            at = max(at, case.charge.updated_at)
+        yield Entry(at, "event", text)
     for delivery in case.deliveries:
         text = f"{delivery.id} to {delivery.endpoint_id}: {delivery.state}"
         yield Entry(delivery.created_at, "delivery", text)
@@ -157,6 +176,6 @@ def _of_webhooks(case: Case) -> Iterator[Entry]:
         )
 
 
-def _cut(words: str) -> str:
+def _cut(words: str, limit: int = EXCERPT) -> str:
     clean = sanitise(words)
-    return clean if len(clean) <= EXCERPT else clean[: EXCERPT - 1] + "…"
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"

@@ -196,8 +196,8 @@ def _money(work: Work) -> Iterator[Finding]:
         yield Finding(
             "charges_unresolved",
             Severity.ERROR,
-            f"{counted(number, 'charge')} unresolved: a day has passed without the rail's word,"
-            " and it is asked hourly.",
+            f"{counted(number, 'charge')} unresolved: the horizon has passed without the rail's"
+            " word, and it is asked hourly.",
             "vpay-tasks charges --unresolved",
         )
 
