@@ -8,6 +8,7 @@ import tomllib
 import types
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from cryptography.fernet import Fernet
@@ -16,7 +17,8 @@ from tests.house import ROOT
 from vpay_sandbox.stub_rail import StubRail
 from vpay_tasks import config, wiring
 from vpay_tasks.core.task import REGISTRY
-from vpay_tasks.store.db import connect
+from vpay_tasks.store import idempotency
+from vpay_tasks.store.db import Database, connect
 
 README = (ROOT / "README.md").read_text("utf-8")
 
@@ -42,7 +44,7 @@ def test_the_settings_of_the_readme_are_valid(tmp_path: Path) -> None:
 def test_the_code_of_the_readme_makes_a_payment(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task_code, payment_code = blocks("python")
+    task_code, payment_code, _ = blocks("python")
     module = types.ModuleType("shop_tasks")
     monkeypatch.setitem(sys.modules, "shop_tasks", module)
     monkeypatch.setattr(REGISTRY, "_tasks", dict(REGISTRY._tasks))
@@ -68,3 +70,23 @@ def test_the_code_of_the_readme_makes_a_payment(
         ).fetchall()
     assert names["told"] == "approve it on your phone"
     assert rows == [("order", "due"), ("send_receipt", "receipt:7")]
+
+
+def test_the_api_of_the_readme_makes_one_payment_of_one_request(database: Database) -> None:
+    *_, code = blocks("python")
+    names: dict[str, Any] = {"__name__": "readme"}
+    exec(compile(code, "README api", "exec"), names)
+    create = names["create_payment"]
+    body = b'{"amount": 1000, "currency": "EUR", "email": "ada@example.com"}'
+    first = create(database, "acme", "k", body, "192.0.2.7")
+    assert first[0] == 201
+    assert create(database, "acme", "k", body, "192.0.2.7") == first
+    assert create(database, "acme", "k", body + b" ", "192.0.2.7")[0] == 400
+    request = idempotency.fingerprint(b"POST", b"/v1/payments", body)
+    with database.connection() as connection:
+        idempotency.claim(connection, "acme", "busy", request, token=uuid4())
+        assert create(database, "acme", "busy", body, "192.0.2.7")[0] == 409
+        connection.execute("UPDATE vpay.rate_limits SET attempts = 100")
+        assert create(database, "acme", "new", body, "192.0.2.7")[0] == 429
+        made = connection.execute("SELECT count(*) FROM vpay.payment_intents").fetchone()
+    assert made == (1,)

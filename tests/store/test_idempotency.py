@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID, uuid4
 
 import pytest
 
+from tests.conftest import Eventually
+from tests.store import one_create
 from vpay_tasks.errors import Conflict, InvalidRequest
 from vpay_tasks.store import idempotency
 from vpay_tasks.store.db import Database
@@ -141,6 +145,38 @@ def test_fifty_parallel_creates_with_one_key_make_one_object(database: Database)
     assert all(isinstance(outcome, New | InFlight | Replay) for outcome in outcomes)
     with database.connection() as connection:
         assert connection.execute("SELECT count(*) FROM made").fetchone() == (1,)
+
+
+def waits(database: Database) -> bool:
+    """Whether anybody waits for a lock."""
+    with database.connection() as connection:
+        query = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return connection.execute(query).fetchone() is not None
+
+
+def test_creates_whose_processes_die_leave_one_object_too(
+    database: Database, dsn: str, eventually: Eventually
+) -> None:
+    with database.connection() as connection:
+        connection.execute("CREATE TABLE public.made (id int GENERATED ALWAYS AS IDENTITY)")
+    for _ in range(2):
+        with database.transaction() as tx:
+            # It has its claim, and waits in the transaction of its work.
+            tx.execute("LOCK TABLE public.made IN EXCLUSIVE MODE")
+            dying = subprocess.Popen([sys.executable, "-m", "tests.store.one_create", dsn, "k"])
+            eventually(lambda: waits(database))
+            dying.kill()
+            dying.wait()
+            eventually(lambda: not waits(database))
+        with ThreadPoolExecutor(12) as pool:
+            outcomes = set(pool.map(lambda _: type(one_create.create(database, "k")), range(50)))
+        assert outcomes == {InFlight}
+        move(database, "lease_until = now() - interval '1 s'")
+    with ThreadPoolExecutor(12) as pool:
+        outcomes_ = list(pool.map(lambda _: type(one_create.create(database, "k")), range(50)))
+    assert outcomes_.count(New) == 1
+    with database.connection() as connection:
+        assert connection.execute("SELECT count(*) FROM public.made").fetchone() == (1,)
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\x00b", "a\nb", "\ud800"])
