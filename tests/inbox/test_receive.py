@@ -17,6 +17,7 @@ from tests.inbox.signing import (
     by_hand,
     by_standard,
     by_stripe,
+    by_svix,
     by_token,
     stripe_event,
 )
@@ -162,6 +163,16 @@ def test_a_standard_webhook_is_known_by_its_signed_header(box: InboxBench) -> No
         ("msg_2", "t", "d", 1),
     ]
     assert len(set(box.jobs("lane"))) == 1
+
+
+def test_a_caught_delivery_is_no_new_event_under_an_id_that_nobody_signed(
+    box: InboxBench,
+) -> None:
+    given = by_svix(b'{"type": "t", "data": {"id": "d"}}')
+    assert box.deliver(given, "acme").status == 200
+    again = Delivery(given.body, {**given.headers, "webhook-id": "msg_2"})
+    assert box.deliver(again, "acme").status == 401
+    assert box.rows("event_id, deliveries") == [("msg_1", 1)]
 
 
 @pytest.mark.parametrize(

@@ -181,8 +181,18 @@ def test_standard_headers_that_are_not_are_refused_as_malformed(name: str, value
 def test_the_id_of_a_standard_webhook_is_signed() -> None:
     given = by_standard(BODY)
     assert why(given, "acme", headers={**given.headers, "webhook-id": "msg_2"}) == "mismatch"
-    both = {**by_svix(BODY).headers, **given.headers, "svix-id": "msg_2"}
+    both = {**by_svix(BODY).headers, **given.headers}
     assert why(given, "acme", headers=both) is None
+
+
+@pytest.mark.parametrize(("sign", "beside"), [(by_svix, "webhook-id"), (by_standard, "svix-id")])
+def test_an_id_that_is_not_signed_stands_beside_none_that_is(
+    sign: Callable[[bytes], Delivery], beside: str
+) -> None:
+    given = sign(BODY)
+    assert why(given, "acme", headers={**given.headers, beside: "msg_1"}) is None
+    for other in ("msg_2", "", "x" * 3_000):
+        assert why(given, "acme", headers={**given.headers, beside: other}) == "malformed"
 
 
 @pytest.mark.parametrize(
@@ -272,6 +282,16 @@ def test_an_account_with_secrets_of_its_own_takes_no_others() -> None:
             "id.0: write header:x-name or keys: data.object.id",
         ),
         (
+            {"scheme": "stripe", "secrets": [STRIPE], "id": ["id", "header:x-id"]},
+            "id.1: the scheme 'stripe' doesn't sign this header: with another one a caught"
+            " delivery would be a new event",
+        ),
+        (
+            {"scheme": "github", "secrets": [GITHUB], "reference": ["header:X-About"]},
+            "reference.0: the scheme 'github' doesn't sign this header: with another one a caught"
+            " delivery would be a new event",
+        ),
+        (
             {"scheme": "stripe", "secrets": [STRIPE], "accounts": {"a": {"secrets": ["x"]}}},
             "accounts.a.secrets.0: needs at least 16 characters",
         ),
@@ -281,3 +301,10 @@ def test_a_vendor_that_could_never_verify_is_a_fault(table: dict[str, object], f
     faults: list[str] = []
     assert build(tables({"v": table}), faults) == {}
     assert faults == [f"inbox.v.{fault}"]
+
+
+def test_headers_that_are_signed_or_where_nothing_is_may_name_an_event() -> None:
+    named = {"id": ["header:Webhook-Id"], "reference": ["header:svix-id"], "type": ["header:x-t"]}
+    assert built(acme={"scheme": "standard-webhooks", "secrets": [STANDARD], **named})
+    anything = {"id": ["header:x-id"], "reference": ["header:x-about"]}
+    assert built(bank={"scheme": "token", "secrets": ["s" * 16], **anything})

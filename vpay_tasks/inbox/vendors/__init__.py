@@ -103,6 +103,11 @@ def _vendor(name: str, table: InboxTable, where: str, faults: list[str]) -> Vend
                 faults.append(
                     f"{where}.{what}.{place}: write header:x-name or keys: data.object.id"
                 )
+            elif what != "type" and not _signed(scheme, source):
+                faults.append(
+                    f"{where}.{what}.{place}: the scheme {table.scheme!r} doesn't sign this header:"
+                    " with another one a caught delivery would be a new event"
+                )
     secrets = {
         account: [secret.get_secret_value() for secret in given]
         for account, given in [("", table.secrets)]
@@ -124,6 +129,12 @@ def _vendor(name: str, table: InboxTable, where: str, faults: list[str]) -> Vend
             account: [fingerprint(secret) for secret in given] for account, given in secrets.items()
         },
     )
+
+
+def _signed(scheme: Scheme, source: str) -> bool:
+    kind, _, name = source.partition(":")
+    signed = scheme.signed_headers
+    return kind != "header" or signed is None or name.lower() in signed
 
 
 def _where(where: str, account: str) -> str:

@@ -41,6 +41,9 @@ class Scheme:
     header: str
     """Of the signature or token; another name only where `header_is_free`."""
     header_is_free: bool = False
+    signed_headers: tuple[str, ...] | None = ()
+    """Those that may name an event or its reference: in another a stranger could write, once
+    more and otherwise. None: any, where nothing is signed."""
 
 
 def text_key(secret: str) -> bytes:

@@ -27,11 +27,18 @@ def check(headers: Headers, body: bytes, keys: Sequence[bytes], rules: Rules) ->
     prefix = next((p for p in _PREFIXES if headers.has(f"{p}-signature")), _PREFIXES[0])
     id_, time = headers.one(f"{prefix}-id"), headers.one(f"{prefix}-timestamp")
     signatures = _parsed(headers.one(f"{prefix}-signature"))
-    if not _ID.fullmatch(id_):
+    if not _ID.fullmatch(id_) or not _only_id(headers, id_):
         raise Refused(Reason.MALFORMED)
     check_time(time, tolerance=rules.tolerance, now=rules.now)
     signed = b".".join((id_.encode(), time.encode(), body))
     return matching(keys, signatures, lambda key: hmac_sha256(key, signed))
+
+
+def _only_id(headers: Headers, signed: str) -> bool:
+    """Whether no other name of the header says another id. That one would not be signed: whoever
+    caught a delivery could put it beside, and send the event once more as a new one."""
+    names = [f"{prefix}-id" for prefix in _PREFIXES]
+    return all(headers.one(name) == signed for name in names if headers.has(name))
 
 
 def _parsed(header: str) -> list[bytes]:
@@ -63,4 +70,5 @@ SCHEME = Scheme(
     reference=("data.reference", "data.id"),
     timed=True,
     header="webhook-signature",
+    signed_headers=("webhook-id", "svix-id"),
 )

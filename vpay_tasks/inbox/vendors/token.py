@@ -32,4 +32,5 @@ SCHEME = Scheme(
     timed=False,
     header=_BEARER,
     header_is_free=True,
+    signed_headers=None,
 )
