@@ -98,6 +98,11 @@ def test_what_never_heals_sends_a_protected_kind_to_the_hourly_rung(name: str) -
     assert (ending.verb, ending.delay, ending.reason) == (RETRY, HOURLY, None)
 
 
+@pytest.mark.parametrize("name", PARKED)
+def test_a_protected_kind_never_waits_for_an_hour_without_an_alert(name: str) -> None:
+    assert made(name).severity.alerts is not ended(BUILT_IN, made(name)).severity.alerts
+
+
 @pytest.mark.parametrize("kind", [USER, BUILT_IN])
 def test_past_the_horizon_a_job_comes_hourly_and_is_never_parked(kind: Kind) -> None:
     ending = ended(kind, made("Exhausted"), 10**6)

@@ -94,8 +94,10 @@ def ending_of_error(
             return Ending(Verb.RETRY, kind.every, text)
         return _or_exhausted(kind, failures, Ending(Verb.RETRY, delay, text))
     if kind.protected:
-        # Never parked: money or a merchant waits behind it. A person was paged.
-        return Ending(Verb.RETRY, kind.every or hourly, text, severity=Severity.WARN)
+        # Never parked: money or a merchant waits behind it, so a person is told. Who failed
+        # did not, if it calls itself the caller's fault: a payload of another release, say.
+        severity = Severity.WARN if error.severity.alerts else Severity.PAGE
+        return Ending(Verb.RETRY, kind.every or hourly, text, severity=severity)
     said: object = error.dead_reason  # a task's own subclass may say anything here
     reason = said if isinstance(said, DeadReason) else DeadReason.POISONED
     return _parked(text, reason, told=error.severity.alerts)
