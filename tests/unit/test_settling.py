@@ -33,6 +33,7 @@ PARKED = {
     "Configuration": DeadReason.MISCONFIGURED,
     "NotBuilt": DeadReason.NOT_IMPLEMENTED,
     "Internal": DeadReason.POISONED,
+    "RoleRefused": DeadReason.POISONED,
     "LeaseLost": DeadReason.POISONED,
 }
 UNCLASSIFIED = (ValueError("v"), SystemExit(3), KeyboardInterrupt(), MemoryError())
