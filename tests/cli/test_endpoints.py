@@ -50,6 +50,11 @@ def test_an_endpoint_that_left_the_settings_is_listed_while_anything_waits_for_i
     assert (main["endpoint_id"], main["in_settings"], main["pending"]) == ("main", True, 0)
 
 
+def test_an_endpoint_whose_url_is_none_is_listed_without_a_host(vpay: Call) -> None:
+    said = vpay("endpoints", "list", "--json", url="http://[::1/")
+    assert (said.code, said.json["endpoints"][0]["host"]) == (0, "–")
+
+
 @pytest.mark.parametrize(
     ("until", "phrase"),
     [("now() + interval '90 s'", "circuit open for 1.5 min more"), ("now()", "a probe is due")],

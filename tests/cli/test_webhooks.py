@@ -107,7 +107,14 @@ def test_a_refusal_says_why_and_is_1(run: Run, words: tuple[str, ...], reason: b
         ("sign", "--secret", ""),
         ("sign", "--secret-file", "/nonexistent/file"),
         ("sign", "--secret", SECRET, "--t", "0"),
+        ("sign", "--secret", "stray\udcff"),  # a byte that is no text
+        ("sign", "--secret", SECRET, "--id", "evt\udcff"),
+        ("sign", "--secret", SECRET, "--id", "evt_1\r\nX-Evil: 1"),
         ("verify", "--secret", SECRET),
+        ("verify", "--header", "t=1,v1=x"),
+        ("verify", "--header", "t=1,v1=x", "--secret", ""),
+        ("verify", "--header", "t=1,v1=x", "--secret", "stray\udcff"),
+        ("verify", "--header", "t=1,v1=x", "--secret", SECRET_KEY),
     ],
 )
 def test_a_wrong_call_is_64_and_shows_no_traceback(run: Run, words: tuple[str, ...]) -> None:

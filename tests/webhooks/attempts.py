@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
+import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -102,3 +103,21 @@ def _server_tls(case: Case) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
         context.maximum_version = case.newest
     return context
+
+
+def pile_up(attempts: int) -> int:
+    """How many lookups are under way at the most while `attempts` ask a resolver that never
+    answers, none of them for long."""
+    os.environ["RES_OPTIONS"] = "timeout:3 attempts:1"
+    case, most = Case({HOST: [["silence"]]}, whole=0.002), 0
+    try:
+        with lying(case.answers):
+            for _ in range(attempts):
+                assert _post(case).trouble is send.Trouble.NAME
+                waiting = [t for t in threading.enumerate() if t.name == "vpay-resolve"]
+                most = max(most, len(waiting))
+            for thread in waiting:  # the next scenario's process has none left over
+                thread.join()
+    finally:
+        del os.environ["RES_OPTIONS"]
+    return most

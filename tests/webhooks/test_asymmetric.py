@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
+from collections.abc import Callable
+from contextlib import suppress  # noqa: F401 - for the manual's code
 
 import pytest
 import standardwebhooks
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from tests.house import ROOT
 from tests.webhooks.test_vetting import of
 from tests.webhooks.world import SECRET, event_body
 from vpay_tasks.errors import InvalidRequest
@@ -95,6 +99,34 @@ def test_both_sides_name_a_pair_by_the_fingerprint_of_its_public_key() -> None:
     assert key_id(SECRET_KEY) == key_id(WHOLE_KEY) == key_id(PUBLIC_KEY)
 
 
+def test_a_broken_key_has_a_fingerprint_of_its_own_and_takes_no_list_down() -> None:
+    assert len({key_id("whsk_zzz"), key_id("whsk_"), key_id(SECRET_KEY)}) == 3
+
+
 def test_a_private_key_that_is_said_back_is_not_kept() -> None:
     kept = excerpt(f"<{SECRET_KEY.removeprefix('whsk_')}>".encode(), (SECRET_KEY,))
     assert SECRET_KEY[5:20] not in kept
+
+
+def _documented() -> Callable[..., None]:
+    text = (ROOT / "docs" / "webhooks.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names = dict(globals())
+    exec(code, names)
+    found: Callable[..., None] = names["check"]
+    return found
+
+
+def test_the_manuals_check_takes_what_a_private_key_signs_and_nothing_else() -> None:
+    found = sent(SECRET, SECRET_KEY)
+    given = ("evt_1", found["webhook-timestamp"], found["webhook-signature"])
+    documented = _documented()
+    documented(PUBLIC_KEY, BODY, *given)
+    with pytest.raises(InvalidSignature):
+        documented(PUBLIC_KEY, BODY + b"\n", *given)
+    with pytest.raises(InvalidSignature):
+        documented(PUBLIC_KEY, BODY, "evt_2", *given[1:])
+    with pytest.raises(InvalidSignature):
+        documented(PUBLIC_KEY, BODY, *given[:2], given[2].split(" ")[0])
+    with pytest.raises(ValueError, match="not of now"):
+        documented(PUBLIC_KEY, BODY, "evt_1", str(int(given[1]) - 301), given[2])

@@ -17,7 +17,7 @@ from tests.webhooks.receivers import answer, receiving, stays_open_after
 from tests.webhooks.test_send import tls_for
 from vpay_tasks.webhooks.connection import Deadline, connected
 from vpay_tasks.webhooks.egress import SANDBOX, Address
-from vpay_tasks.webhooks.send import Answer, post
+from vpay_tasks.webhooks.send import Answer, Trouble, post
 
 SHORT_S = 0.4
 
@@ -158,6 +158,16 @@ def test_a_family_that_this_machine_has_not_is_passed_over() -> None:
 def test_of_many_addresses_few_are_tried() -> None:
     with receiving() as live, pytest.raises(ConnectionRefusedError):
         connected([*(_refusing() for _ in range(20)), _at(live.url)], Deadline(20))
+
+
+def test_a_machine_without_room_for_a_thread_fails_the_attempt_alone() -> None:
+    before = threading.stack_size(1 << 46)  # more than there is: no thread starts
+    try:
+        got = sent("http://name.invalid/", whole=20)
+    finally:
+        threading.stack_size(before)
+    assert (got.status, got.trouble) == (None, Trouble.NAME)
+    assert "no thread to ask in <- RuntimeError" in got.excerpt
 
 
 def test_a_bomb_behind_a_2xx_is_a_success_whose_inside_nobody_saw() -> None:

@@ -11,7 +11,7 @@ import ssl
 import pytest
 
 from tests.network import Network
-from tests.webhooks.attempts import HOST, V4, V6, Came, Case, attempt
+from tests.webhooks.attempts import HOST, V4, V6, Came, Case, attempt, pile_up
 from vpay_tasks.webhooks.egress import Rules
 from vpay_tasks.webhooks.send import Trouble
 
@@ -114,6 +114,11 @@ def test_no_answer_is_a_trouble_of_the_name_within_the_deadline(
     assert came.answer.trouble is Trouble.NAME
     assert "dns_failed: " in came.answer.excerpt
     assert came.visits == []
+
+
+@pytest.mark.more(seconds=10)
+def test_lookups_that_nobody_waits_for_do_not_pile_up_without_end(network: Network) -> None:
+    assert 0 < network(pile_up, 350) <= 256
 
 
 @pytest.mark.parametrize("environment", ["HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS"])

@@ -259,7 +259,9 @@ def test_headers_made_of_good_parts_are_accepted_or_refused_with_the_one_error(
     assert abs(now - NOW) <= tolerance
 
 
-@pytest.mark.parametrize("secrets", [[], [""], ["  "], ["whsec_"], [SECRET, ""], [SECRET] * 9])
+@pytest.mark.parametrize(
+    "secrets", [[], [""], ["  "], ["whsec_"], [SECRET, ""], [SECRET] * 9, ["\udcff"]]
+)
 def test_nothing_is_ever_signed_without_a_proper_secret(secrets: list[str]) -> None:
     with pytest.raises(InvalidRequest):
         sign(BODY, secrets, NOW)
@@ -278,6 +280,13 @@ def test_a_refusal_and_an_event_show_neither_secret_nor_body() -> None:
     assert SECRET not in shown
     assert OLD not in shown
     assert "payment_intent" not in refused.value.reason
+
+
+@pytest.mark.parametrize("secrets", [[], "", [SECRET] * 9, [None], "whsec_"])
+def test_a_receiver_whose_own_secrets_are_wrong_is_told_so_in_the_reason(secrets: Any) -> None:
+    with pytest.raises(SignatureRefused) as refused:
+        verify(BODY, HEADER, secrets, now=NOW)
+    assert refused.value.reason.startswith("1 to 8 secrets, ")
 
 
 @pytest.mark.parametrize("at", range(64))

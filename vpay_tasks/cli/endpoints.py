@@ -119,7 +119,10 @@ def state(one: Standing, endpoint: Endpoint | None) -> str:
 
 def _host(endpoint: Endpoint | None) -> str:
     """The host alone: a path may be as good as a password."""
-    return (urlsplit(endpoint.url).hostname or "–") if endpoint is not None else "–"
+    try:
+        return (urlsplit(endpoint.url).hostname or "–") if endpoint is not None else "–"
+    except ValueError:  # a URL that is none: `endpoints check` says why
+        return "–"
 
 
 def _ping(arguments: argparse.Namespace) -> int:

@@ -10,8 +10,8 @@ from pathlib import Path
 from vpay_tasks import config
 from vpay_tasks.cli.parser import Commands, Parser, add_command, add_group
 from vpay_tasks.errors import InvalidRequest
-from vpay_tasks.webhooks import SignatureRefused, verify
-from vpay_tasks.webhooks.sign import headers
+from vpay_tasks.webhooks import SignatureRefused, sign, verify
+from vpay_tasks.webhooks.sign import headers, is_event_id
 
 WHERE_FROM = (
     "The secret: --secret, which anybody on this machine can read in the list of processes, or"
@@ -56,10 +56,18 @@ def _read(file: str) -> str:
         raise InvalidRequest(f"--secret-file {file}: {type(error).__name__}") from None
 
 
+def _body() -> bytes:
+    if sys.stdin.isatty():
+        print("The body, then Ctrl-D (or give it by < FILE):", file=sys.stderr)
+    return sys.stdin.buffer.read()
+
+
 def _sign(arguments: argparse.Namespace) -> int:
     t = int(time.time()) if arguments.t is None else arguments.t
+    if not is_event_id(arguments.id):
+        raise InvalidRequest("--id: 1 to 64 letters, digits, _ and -")
     secrets = _secrets(arguments)
-    signed = headers(sys.stdin.buffer.read(), secrets, t, event_id=arguments.id, attempt=1)
+    signed = headers(_body(), secrets, t, event_id=arguments.id, attempt=1)
     for name, value in signed.items():
         print(f"{name}: {value}")
     return 0
@@ -67,7 +75,8 @@ def _sign(arguments: argparse.Namespace) -> int:
 
 def _verify(arguments: argparse.Namespace) -> int:
     secrets = _secrets(arguments)
-    body = sys.stdin.buffer.read()
+    sign(b"", secrets, 1)  # one that can check nothing is a wrong call and no verdict
+    body = _body()
     try:
         event = verify(body, arguments.header, secrets, now=arguments.now)
     except SignatureRefused as refused:

@@ -15,6 +15,7 @@ import ipaddress
 import re
 import socket
 import threading
+import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +27,11 @@ from vpay_tasks.webhooks.hosts import Shape
 
 PORTS: Final = {"http": 80, "https": 443}
 URL_MAX: Final = 2_048
+LOOKUPS_MAX: Final = 256
+"""Lookups under way in a process, those that nobody waits for any more among them: each keeps
+its thread for the resolver's own patience (10 s as a rule, some minutes at the worst). Lower:
+many deliveries to one dead name keep others from asking; higher: more threads pile up."""
+_lookups: Final = threading.BoundedSemaphore(LOOKUPS_MAX)
 
 WHY: Final[dict[Shape | Kind, str]] = {
     Shape.SCHEME: "https:// in small letters, or http:// in test mode",
@@ -248,12 +254,21 @@ def _asked(target: Target, timeout: float, rules: Rules) -> list[Address]:
             answer.extend(_looked_up(name, target.port, 0))
         except OSError as error:
             failure.append(error)
+        finally:
+            _lookups.release()
 
     # getaddrinfo can't be given a timeout; a thread that still waits for the resolver ends
     # with the resolver's own patience, and nobody waits for it.
+    until = time.monotonic() + timeout
+    if not _lookups.acquire(timeout=timeout):
+        raise NameUnresolved("too many lookups have no answer yet")
     thread = threading.Thread(target=ask, name="vpay-resolve", daemon=True)
-    thread.start()
-    thread.join(timeout)
+    try:
+        thread.start()
+    except RuntimeError as error:  # this machine's limit, and no fault of the delivery's
+        _lookups.release()
+        raise NameUnresolved("no thread to ask in") from error
+    thread.join(max(until - time.monotonic(), 0))
     if thread.is_alive():
         raise NameUnresolved("no answer in time")
     if failure:

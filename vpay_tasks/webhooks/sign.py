@@ -17,6 +17,7 @@ import math
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
@@ -59,8 +60,19 @@ class Event:
 
 
 def is_usable(secret: str) -> bool:
-    """Whether a secret can sign at all: an empty one would let anybody sign."""
-    return bool(secret.strip()) and secret.strip() not in ("whsec_", asymmetric.PRIVATE)
+    """Whether a secret can sign at all: an empty one would let anybody sign, one that is no
+    text (a command line's stray bytes) has no bytes to sign with."""
+    bare = secret.strip()
+    return bool(bare) and bare not in ("whsec_", asymmetric.PRIVATE) and _is_text(secret)
+
+
+def _is_text(value: str) -> bool:
+    return not re.search("[\ud800-\udfff]", value)
+
+
+def is_event_id(text: str) -> bool:
+    """Whether an event may have this id: what `verify` takes, and any header carries."""
+    return _EVENT_ID.fullmatch(text) is not None
 
 
 def sign(body: bytes, secrets: Sequence[str], t: int) -> str:
@@ -125,7 +137,8 @@ def key_id(secret: str) -> str:
     """A fingerprint to compare secrets by, in logs and with a merchant; of a private key it
     is that of the public one, which is what they hold."""
     if secret.startswith(asymmetric.PRIVATE):
-        secret = asymmetric.public_key(secret)
+        with suppress(InvalidRequest):  # a broken one is told by vetting.py, with its place
+            secret = asymmetric.public_key(secret)
     return hashlib.sha256(b"vpay key id\0" + secret.encode()).hexdigest()[:12]
 
 
@@ -161,6 +174,8 @@ def verify(
         return _event(body)
     except SignatureRefused:
         raise
+    except InvalidRequest as error:
+        raise SignatureRefused(str(error)) from None  # of the secrets given, and quotes none
     except Exception as error:  # noqa: BLE001 - another kind of error would answer 500
         raise SignatureRefused(f"malformed: {type(error).__name__}") from None
 
@@ -171,7 +186,7 @@ def _keys(secrets: Iterable[str]) -> list[str]:
         isinstance(key, str) and is_usable(key) and not is_asymmetric(key) for key in keys
     ):
         raise InvalidRequest(
-            f"1 to {SIGNATURES_MAX} secrets, none of them blank or one of a pair of keys"
+            f"1 to {SIGNATURES_MAX} secrets, each a text, none blank or one of a pair of keys"
         )
     return keys
 
@@ -225,7 +240,7 @@ def _event(body: bytes) -> Event:
             "livemode": bool(livemode),
             "merchant": str(merchant),
             "data": {"object": dict(object_)},
-        } if _EVENT_ID.fullmatch(id_):
+        } if is_event_id(id_):
             seen = MappingProxyType(object_)
             return Event(id_, type_, created, livemode, merchant, seen, body)
     raise SignatureRefused("signed, but not an event")
