@@ -41,6 +41,7 @@ TABLE = {
     "NotBuilt": (NEVER, ERROR, 501, 1, "not_implemented"),
     "Exhausted": (BACK_OFF, ERROR, 502, 1, None),
     "Internal": (NEVER, PAGE, 500, 1, "poisoned"),
+    "RoleRefused": (NEVER, PAGE, 500, 77, "poisoned"),
     "LeaseLost": (NEVER, WARN, 500, 1, "poisoned"),
 }
 
