@@ -155,7 +155,16 @@ def test_another_merchants_session_or_intent_is_none(database: Database) -> None
 
 @pytest.mark.parametrize(
     "wish",
-    [{"url": "javascript:alert(1)"}, {"url": ""}, {"expires_in": 59}, {"expires_in": 2_592_001}],
+    [
+        {"url": "javascript:alert(1)"},
+        {"url": ""},
+        {"url": None},
+        {"expires_in": 59},
+        {"expires_in": 2_592_001},
+        {"expires_in": float("nan")},
+        {"expires_in": "3600"},
+        {"expires_in": None},
+    ],
 )
 def test_a_session_that_could_not_be_used_is_refused(
     database: Database, wish: dict[str, Any]

@@ -34,7 +34,8 @@ def create_session(
     InvalidRequest, NotFound, Conflict (the intent is over, being paid, or has a session)."""
     check_name("intent_id", intent_id)
     check_url("url", url)
-    if not LASTS_MIN_S <= expires_in <= LASTS_MAX_S:
+    is_number = isinstance(expires_in, int | float)
+    if not is_number or not LASTS_MIN_S <= expires_in <= LASTS_MAX_S:
         raise InvalidRequest(f"expires_in={expires_in!r}: 60 seconds to 30 days")
     if not intents.lock(tx, intent_id):
         raise NotFound(f"no payment intent {sanitise(intent_id, 64)!r}")
