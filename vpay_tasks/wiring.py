@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vpay_tasks.config import Settings
 from vpay_tasks.core import kinds, task
-from vpay_tasks.errors import Configuration
+from vpay_tasks.errors import Configuration, Severity
 from vpay_tasks.handlers import (
     deliver_webhook,
     fan_out_events,
@@ -24,6 +24,7 @@ from vpay_tasks.handlers import (
 )
 from vpay_tasks.handlers.context import Context
 from vpay_tasks.inbox import vendors
+from vpay_tasks.inbox.registry import GRANTS
 from vpay_tasks.parts import database, inbox, rails, rails_or_faults, refuse
 from vpay_tasks.runtime import actor
 from vpay_tasks.runtime.broker import make as make_broker
@@ -32,6 +33,7 @@ from vpay_tasks.runtime.daemon import Daemon
 from vpay_tasks.runtime.process import WorkerProcess
 from vpay_tasks.store import lanes
 from vpay_tasks.store.db import Connection
+from vpay_tasks.telemetry import alert, say
 from vpay_tasks.webhooks import vetting
 from vpay_tasks.webhooks.endpoints import Endpoints
 
@@ -93,11 +95,34 @@ def worker(settings: Settings, path: Path | None) -> CarryingBroker:
     """The broker of a worker process, with one actor per queue declared on it."""
     known = registry(settings)
     made = context(settings, path)
+    _tell_of_grants(settings)
     process = WorkerProcess(settings, known, made)
     broker = make_broker(settings.broker.url.get_secret_value(), [process])
     for queue in sorted({*settings.dispatch.queues, *(item.kind.queue for item in known)}):
         actor.declare(broker, queue, process.run)
     return broker
+
+
+def _tell_of_grants(settings: Settings) -> None:
+    """Which grants and vendors don't know each other; by a typing error in a name, a vendor's
+    events would all be ignored and answered 2xx. No fault: a worker that refused to begin would
+    stop payments for a function that is never called."""
+    for vendor in sorted(GRANTS.vendors() - set(settings.inbox)):
+        alert(
+            Severity.ERROR,
+            "a function grants events of a vendor that the settings don't have: it is never"
+            " called; write [inbox.<vendor>], or mend the name in @inbox.on",
+            action="inbox_grants",
+            vendor=vendor,
+        )
+    for vendor in sorted(set(settings.inbox) - GRANTS.vendors()):
+        say(
+            Severity.WARN,
+            "no function grants a vendor's events: all of them will be ignored; is its module"
+            " in worker.modules?",
+            action="inbox_grants",
+            vendor=vendor,
+        )
 
 
 def dispatcher(settings: Settings, path: Path | None = None) -> Daemon:

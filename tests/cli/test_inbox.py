@@ -85,6 +85,27 @@ def test_the_dead_are_granted_again_from_the_beginning(vpay: Call, box: InboxBen
     assert box.rows() == ["done"] * 3
 
 
+def test_a_dry_run_says_what_a_run_would_and_changes_nothing(vpay: Call, box: InboxBench) -> None:
+    for number in range(3):
+        box.deliver(by_stripe(stripe_event(f"evt_{number}", about=f"pi_{number}")))
+    die(box)
+    box.ask(
+        "UPDATE vpay.inbox_events SET state = 'done', verdict = 'DONE', reason = NULL WHERE id = 2"
+    )
+    box.ask("UPDATE vpay.inbox_events SET body = '' WHERE id = 3")
+    for words, verb in ((["--dry-run"], "would"), ([], "will")):
+        told = vpay("inbox", "retry", *words, "1", "1", "2", "3", "99")
+        assert (told.code, told.out) == (1, f"1 event {verb} be granted.\n")
+        assert told.err == (
+            "no event 2 is accepted, retrying, dead\n"
+            "event 3 has no body: bodies of the dead go after 90 days, and come back when their"
+            " vendor sends them again\n"
+            "no event 99 is accepted, retrying, dead\n"
+        )
+        assert len(box.jobs()) == (verb == "will")
+    assert box.rows() == ["accepted", "done", "dead"]
+
+
 def test_one_that_waits_on_its_ladder_is_due_now(vpay: Call, box: InboxBench) -> None:
     def fails(_event: object, _job: object) -> None:
         raise RuntimeError("no")

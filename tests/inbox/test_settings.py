@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.inbox.bench import tables
-from tests.inbox.signing import STRIPE
+from tests.inbox.bench import done, tables
+from tests.inbox.signing import STRIPE, TABLES
 from vpay_tasks import config, wiring
 from vpay_tasks.config import Settings
 from vpay_tasks.errors import Configuration
+from vpay_tasks.inbox import on
+from vpay_tasks.inbox.registry import GRANTS
 from vpay_tasks.store.db import Database
 from vpay_tasks.web import frame
 
@@ -65,3 +67,19 @@ def test_no_secret_shows_in_the_settings_or_in_what_is_made_of_them() -> None:
     for text in (repr(settings), str(settings), repr(made), repr(made.vendors)):
         assert STRIPE not in text
         assert STRIPE.encode().hex() not in text
+
+
+def test_grants_and_vendors_that_do_not_know_each_other_are_told_when_a_worker_boots(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(GRANTS, "_grants", {})
+    for vendor in ("stripe", "srtipe"):
+        on(vendor, "payment_intent.succeeded")(done)
+    settings = Settings(inbox=tables({name: TABLES[name] for name in ("stripe", "acme")}))
+    wiring.worker(settings, None)
+    lines = [getattr(record, "fields", {}) for record in caplog.records]
+    told = [fields for fields in lines if fields.get("action") == "inbox_grants"]
+    assert [(fields["vendor"], fields.get("alert", False)) for fields in told] == [
+        ("srtipe", True),
+        ("acme", False),
+    ]

@@ -163,27 +163,48 @@ def _armed(arguments: argparse.Namespace, states: tuple[State, ...]) -> int:
         raise InvalidRequest("ids or filters, not both")
     wanted = (arguments.state,) if arguments.state is not None else states
     with opened("inbox retry") as (_, db):
-        if arguments.dry_run:
-            print(f"{_events(sum(1 for _ in _ids(db, arguments)))} would be granted.")
-            return 0
         missed = []
         armed = 0
         for row_id in _ids(db, arguments):
-            with db.transaction() as tx:
-                found = rearm(tx, row_id, wanted)
-            armed += found
-            if not found and arguments.ids:
-                missed.append(row_id)
-    print(f"{_events(armed)} will be granted.")
-    for row_id in missed:
-        print(f"no event {row_id} is {', '.join(wanted)}", file=sys.stderr)
+            if arguments.dry_run:
+                # Filters have found what is meant; an id may be of anything.
+                why = _why_not(db, row_id, wanted) if arguments.ids else None
+            elif _rearmed(db, row_id, wanted):
+                why = None
+            else:
+                why = _why_not(db, row_id, wanted) or f"event {row_id} moved meanwhile: try again"
+            armed += why is None
+            if why is not None and arguments.ids:
+                missed.append(why)
+    print(f"{_events(armed)} {'would' if arguments.dry_run else 'will'} be granted.")
+    for why in missed:
+        print(why, file=sys.stderr)
     return 1 if missed else 0
+
+
+def _rearmed(db: Database, row_id: int, wanted: tuple[State, ...]) -> bool:
+    with db.transaction() as tx:
+        return rearm(tx, row_id, wanted)
+
+
+def _why_not(db: Database, row_id: int, wanted: tuple[State, ...]) -> str | None:
+    """Why an event can't be armed; None if it can."""
+    with db.connection() as connection:
+        lines = inbox.page(connection, row_id=row_id)
+        if not lines or lines[0].state not in wanted:
+            return f"no event {row_id} is {', '.join(wanted)}"
+        if inbox.body(connection, row_id):
+            return None
+    return (
+        f"event {row_id} has no body: bodies of the dead go after 90 days, and come back when"
+        " their vendor sends them again"
+    )
 
 
 def _ids(db: Database, arguments: argparse.Namespace) -> Iterator[int]:
     """Those named, or a page of those that fit after the other, the newest first."""
     if arguments.ids:
-        yield from arguments.ids
+        yield from dict.fromkeys(arguments.ids)
         return
     before: int | None = None
     while True:

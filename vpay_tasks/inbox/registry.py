@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Set
 from typing import Final
 
 from vpay_tasks.core.job import Answer
@@ -28,6 +29,10 @@ class Grants:
                 f" {_place(grant)}; one event has one grant"
             )
         self._grants[vendor, type_] = grant
+
+    def vendors(self) -> Set[str]:
+        """Those for whose events there is a grant."""
+        return {vendor for vendor, _ in self._grants}
 
     def find(self, vendor: str, type_: str) -> Grant | None:
         """The grant of exactly this type, else of the longest beginning of it, else of all."""
@@ -58,10 +63,24 @@ def on(vendor: str, type: str = EVERY) -> Callable[[Grant], Grant]:  # noqa: A00
         raise Configuration(f"inbox.on({vendor!r}, {type!r}): a type, one with .* behind, or *")
 
     def declare(grant: Grant) -> Grant:
+        if (fault := _fault(grant)) is not None:
+            raise Configuration(f"inbox.on({vendor!r}, {type!r}): {_place(grant)} {fault}")
         GRANTS.add(vendor, type, grant)
         return grant
 
     return declare
+
+
+def _fault(grant: Grant) -> str | None:
+    """Why every call of it would fail. Told when its module is loaded: else each event would
+    walk the whole ladder before a person hears of it."""
+    if inspect.iscoroutinefunction(grant) or inspect.isgeneratorfunction(grant):
+        return "would do nothing when it is called: it must be a plain function"
+    try:
+        inspect.signature(grant).bind(None, None)
+    except TypeError as error:
+        return f"doesn't take (event, job): {error}"
+    return None
 
 
 def _place(grant: Grant) -> str:
