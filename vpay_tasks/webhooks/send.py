@@ -1,8 +1,9 @@
 """One POST under one deadline, to a receiver that may be hostile.
 
-No redirects, no proxies, no netrc, no kept connections, nothing of the environment: a
-socket, its TLS, a request, and as much of the answer as decides. Every wait is for what is
-left of the one deadline, so that a receiver that drips a byte at a time gains nothing.
+No redirects, no proxies, no netrc, no kept connections: a socket, its TLS, a request, and as
+much of the answer as decides (connection.py, answer.py). Of the environment OpenSSL's own
+SSL_CERT_FILE and SSL_CERT_DIR count, and nothing else: by them an operator names the trust
+store, in an image that has none for one.
 """
 
 from __future__ import annotations
