@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Call
+from tests.conftest import Eventually
 from tests.webhooks.world import append_many, endpoint, rows, settings
 from vpay_tasks.store import deliveries
 from vpay_tasks.store.db import Database
 from vpay_tasks.store.deliveries import Attempt
 from vpay_tasks.webhooks import fanout
 from vpay_tasks.webhooks.endpoints import Endpoints
+
+MAIN = "import sys; from vpay_tasks import cli; sys.exit(cli.main(sys.argv[1:]))"
 
 
 def made(database: Database, count: int, state: str = "exhausted") -> list[str]:
@@ -125,6 +132,31 @@ def test_named_ones_are_sent_again_whatever_became_of_them(vpay: Call, database:
     assert (missing.code, states(database)) == (1, [("delivered", 1), ("pending", 1)])
 
 
+def test_a_replay_that_is_stopped_says_how_far_it_came_and_goes_on_when_repeated(
+    vpay: Call, database: Database, eventually: Eventually
+) -> None:
+    made(database, 3)
+    words = ("deliveries", "replay", "--merchant", "acme")
+    vpay(*words, "--dry-run")  # writes the settings
+    slow = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *words, "--rate", "0.01"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        eventually(lambda: states(database) == [("exhausted", 2), ("pending", 1)])
+        slow.send_signal(signal.SIGINT)
+        out, err = slow.communicate()
+    finally:
+        slow.kill()
+    # The signal may have come between the commit and the count of it.
+    told = re.fullmatch(r"\nStopped: at least ([01]) of 3 are due again\.\n", err)
+    assert (slow.returncode, out, told is not None) == (130, "", True)
+    assert vpay(*words).out == "2 deliveries are due again.\n"
+    assert (states(database), jobs_of(database)) == ([("pending", 3)], 3)
+
+
 def test_one_that_is_in_flight_is_left_alone_and_told(vpay: Call, database: Database) -> None:
     one, _ = made(database, 2)
     vpay("deliveries", "replay", one)
@@ -158,3 +190,5 @@ def test_all_that_an_endpoint_missed_is_what_failed_and_what_was_before_it(
     assert (states(database), jobs_of(database)) == ([("delivered", 1), ("pending", 5)], 5)
     unknown = vpay("deliveries", "replay", "--missed-by", "acme/none", "--since", "1h")
     assert unknown.code == 1
+    near = vpay("deliveries", "replay", "--missed-by", "acme/mian", "--since", "1h")
+    assert (near.code, "did you mean acme/main?" in near.err) == (1, True)

@@ -113,6 +113,9 @@ def test_whoever_cant_be_named_is_asked_to(vpay: Call, monkeypatch: pytest.Monke
 def test_an_endpoint_that_is_not_in_the_settings_is_not_found(vpay: Call, word: str) -> None:
     said = vpay("endpoints", word, "acme", "man")
     assert (said.code, "acme/man" in said.err) == (1, True)
+    assert "did you mean acme/main?" in said.err
+    far = vpay("endpoints", word, "zzz", "other")
+    assert (far.code, "`vpay-tasks endpoints list`" in far.err) == (1, True)
 
 
 def test_a_ping_is_signed_as_an_event_is_and_leaves_nothing_behind(

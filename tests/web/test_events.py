@@ -132,6 +132,7 @@ def test_nobody_reads_or_goes_on_from_another_merchants_event(
 def test_whoever_has_no_key_learns_nothing(client: Client, path: str, header: str) -> None:
     told = client.get(path, Authorization=header.encode().decode("latin-1"))
     assert (told.status, told.body) == (401, {"error": "authentication"})
+    assert told.headers["www-authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import shutil
 import sys
@@ -13,10 +14,12 @@ from typing import Any, Final
 
 from vpay_tasks import config, parts
 from vpay_tasks.config import Settings
+from vpay_tasks.core import kinds
 from vpay_tasks.core.events import EventType
-from vpay_tasks.errors import InvalidRequest
+from vpay_tasks.errors import InvalidRequest, NotFound
 from vpay_tasks.store import clock, migrate
 from vpay_tasks.store.db import Database
+from vpay_tasks.webhooks.endpoints import Endpoint, Endpoints
 
 _AGO: Final = re.compile(r"([0-9]{1,6})(s|min|h|d)", re.ASCII)
 _UNITS: Final = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
@@ -35,6 +38,18 @@ def opened(word: str) -> Iterator[tuple[Settings, Database]]:
         yield settings, database
     finally:
         database.close()
+
+
+def endpoint(merchant_id: str, endpoint_id: str, settings: Settings) -> Endpoint:
+    """The endpoint of the settings. Raises NotFound with the one that is named nearly so."""
+    endpoints = Endpoints(settings)
+    found = endpoints.get(merchant_id, endpoint_id)
+    if found is None:
+        lane, known = kinds.endpoint_lane(merchant_id, endpoint_id), endpoints.all()
+        near = difflib.get_close_matches(lane, [one.lane for one in known], n=1)
+        hint = f"did you mean {near[0]}?" if near else "`vpay-tasks endpoints list` has them"
+        raise NotFound(f"no endpoint {lane} in the settings: {hint}")
+    return found
 
 
 def instant(text: str | None, db: Database) -> datetime | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from vpay_tasks.cli import asking
 from vpay_tasks.cli.asking import instant, opened, plain, types, utc
 from vpay_tasks.cli.parser import (
     CHANGES,
@@ -20,13 +21,13 @@ from vpay_tasks.cli.parser import (
     print_json,
 )
 from vpay_tasks.config import Settings
-from vpay_tasks.errors import InvalidRequest, NotFound
+from vpay_tasks.errors import InvalidRequest, NotFound, VpayError
 from vpay_tasks.status import human, table
 from vpay_tasks.store import replays
 from vpay_tasks.store.db import Database
 from vpay_tasks.store.replays import Facts, Filter, Logged, Replayed
 from vpay_tasks.webhooks import replay
-from vpay_tasks.webhooks.endpoints import Endpoint, Endpoints
+from vpay_tasks.webhooks.endpoints import Endpoint
 
 STATES: Final = ("pending", "delivered", "exhausted", "gone", "poisoned")
 RATE: Final = 100.0
@@ -202,7 +203,8 @@ def _steps(arguments: argparse.Namespace, settings: Settings, db: Database) -> l
             raise InvalidRequest(
                 "--missed-by goes with --since, and with nothing else that chooses deliveries"
             )
-        return _missed(_endpoint(arguments.missed_by, settings), wanted, db)
+        merchant, _, endpoint = arguments.missed_by.partition("/")
+        return _missed(asking.endpoint(merchant, endpoint, settings), wanted, db)
     if bool(arguments.ids) == filtered:
         raise InvalidRequest("name deliveries, or choose them by a filter or --missed-by")
     send = lambda ids: replay.again(db, ids)  # noqa: E731 - the same for both kinds of pages
@@ -239,25 +241,23 @@ def _missed(endpoint: Endpoint, wanted: Filter, db: Database) -> list[_Step]:
     ]
 
 
-def _endpoint(named: str, settings: Settings) -> Endpoint:
-    merchant, _, endpoint = named.partition("/")
-    found = Endpoints(settings).get(merchant, endpoint)
-    if found is None:
-        raise NotFound(f"--missed-by {named!r}: no such MERCHANT/ENDPOINT in the settings")
-    return found
-
-
 def _send(steps: list[_Step], *, total: int, rate: float) -> Replayed:
     """Page by page, no faster than `rate` a second, with a bar for whoever watches."""
     page = max(1, min(replay.PAGE, int(rate)))
     begun = time.monotonic()
     moved = busy = passed = 0
-    for step in steps:
-        for ids in step.pages(page):
-            done = step.send(ids)
-            moved, busy, passed = moved + done.moved, busy + done.busy, passed + len(ids)
-            _show_progress(passed, max(total, passed))
-            time.sleep(max(0.0, begun + passed / rate - time.monotonic()))
+    try:
+        for step in steps:
+            for ids in step.pages(page):
+                done = step.send(ids)
+                moved, busy, passed = moved + done.moved, busy + done.busy, passed + len(ids)
+                _show_progress(passed, max(total, passed))
+                time.sleep(max(0.0, begun + passed / rate - time.monotonic()))
+    except (KeyboardInterrupt, VpayError):
+        # Pages are committed one by one: whoever stops it, or loses Postgres, is told how far
+        # it came, and need not count what is due by now.
+        print(f"\nStopped: at least {moved} of {total} are due again.", file=sys.stderr)
+        raise
     if sys.stderr.isatty():
         print(file=sys.stderr)
     return Replayed(moved, busy)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from urllib.parse import urlsplit
 
 from vpay_tasks import config
-from vpay_tasks.cli import check
+from vpay_tasks.cli import asking, check
 from vpay_tasks.cli.asking import opened
 from vpay_tasks.cli.parser import (
     CHANGES,
@@ -19,7 +19,7 @@ from vpay_tasks.cli.parser import (
     print_json,
 )
 from vpay_tasks.config import Settings
-from vpay_tasks.errors import InvalidRequest, NotFound
+from vpay_tasks.errors import InvalidRequest
 from vpay_tasks.status import human, table
 from vpay_tasks.store import clock, lanes
 from vpay_tasks.store.lanes import Standing
@@ -164,13 +164,7 @@ def _resume(arguments: argparse.Namespace) -> int:
 
 
 def _known(arguments: argparse.Namespace, settings: Settings) -> Endpoint:
-    found = Endpoints(settings).get(arguments.merchant, arguments.endpoint)
-    if found is None:
-        raise NotFound(
-            f"no endpoint {arguments.merchant}/{arguments.endpoint} in the settings:"
-            " `vpay-tasks endpoints list` has them"
-        )
-    return found
+    return asking.endpoint(arguments.merchant, arguments.endpoint, settings)
 
 
 def _who(arguments: argparse.Namespace) -> str:

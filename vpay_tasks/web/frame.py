@@ -124,7 +124,9 @@ def refusal(error: VpayError, route: str) -> Response:
         # What a sender got wrong is counted and not told, a line each would be theirs to
         # write; an outage was told when it began (desk.py).
         report_failure(error, "a request failed", action="web", route=route)
-    return JSONResponse({"error": error.word()}, error.http, CLOSE)
+    # A 401 has to say what it asks for; a vendor's is about a signature, which has no name.
+    asks = {"WWW-Authenticate": "Bearer"} if error.http == 401 and route.startswith("/v1/") else {}
+    return JSONResponse({"error": error.word()}, error.http, {**CLOSE, **asks})
 
 
 async def _of_starlette(_: Request, error: Exception) -> Response:
