@@ -143,7 +143,9 @@ def test_a_page_of_customers_who_fail_hides_nobody_behind_it(
         " phone = NULL, metadata = '{}' WHERE id = %s",
         erased.id,
     )
+    before = telemetry.counts().get("sweep_failures", 0)
     assert sweep_customers(database) == Done()
+    assert telemetry.counts()["sweep_failures"] - before == len(bad), "each is tried once"
     assert scalar(database, customers_of, last.id) == 0
     assert scalar(database, customers_of, erased.id) == 0
     assert scalar(database, "SELECT count(*) FROM vpay.customers") == 6
