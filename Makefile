@@ -23,13 +23,13 @@ demo: venv-demo ## 60 payments through every fault and two kills, on real server
 	@$(MOVE) $(VENV)/bin/vpay-sandbox demo $(ARGS)
 
 test: venv-test ## the suite, on servers of its own, under 5 minutes (ARGS="-k word")
-	@$(PY) -m pytest -n $(JOBS) $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
-test-more: venv-test ## a seeded slice of the slow tests, at most 12 minutes
-	@$(PY) -m pytest -n $(JOBS) --tier=more $(ARGS)
+test-more: venv-test ## a seeded slice of the slow tests, about 5 minutes
+	@$(PY) -m pytest -n $(JOBS) --dist loadgroup --tier=more $(ARGS)
 
 test-all: venv-test ## the suite and every slow test
-	@$(PY) -m pytest -n $(JOBS) --tier=all $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --dist loadgroup --tier=all $(ARGS)
 
 lint: venv-test ## ruff: rules and format
 	@$(PY) -m ruff check .

@@ -40,7 +40,7 @@ pytest_plugins = ["tests.brokers", "tests.faketime", "tests.network", "tests.poo
 
 LOOK_EVERY_S = 0.02
 
-SLICE_S = 600.0
+SLICE_S = 300.0
 """What one `--tier=more` run may take, by its tests' own estimates."""
 
 T = TypeVar("T")

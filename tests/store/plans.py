@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pytest
 from psycopg import sql as composed
 
 from vpay_tasks.store import sql
@@ -127,6 +128,14 @@ LOAD: Final = (
     " SELECT 'ck_' || i, 'pk_' || i, 'rail' || i % 2, 'r' || i, 1, 'EUR',"
     " jsonb_build_object('callback_key', 'k' || i) FROM generate_series(1, 100000) AS i",
 )
+
+
+STATISTICS: Final = [
+    # A process for each, or every process would load every database.
+    pytest.param(when, marks=pytest.mark.xdist_group(f"{when} statistics"))
+    for when in ("fresh", "stale")
+]
+"""Made after the tables were filled, or before."""
 
 
 def load(connection: Connection, *, before: Callable[[], None] = lambda: None) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.store.plans import (
     QUEUES,
+    STATISTICS,
     TABLES,
     Plan,
     claiming,
@@ -155,7 +156,9 @@ CASES = {
     "adopt_unknown": Case(jobs.SQL["adopt_unknown"], {"kinds": ["k"]}, 60, thrown_away=100),
     "fan-out page": Case(events.SQL["page"], {"page": 50}, 150),
     "fan-out flip": Case(events.SQL["flip"], FAN_OUT, 2_500, 50),
-    "deliveries read": Case(deliveries.SQL["read"], {"delivery_id": "d50000"}, 15),
+    "deliveries read": Case(
+        deliveries.SQL["read"], {"delivery_id": "d50000", "queue": "webhooks"}, 20
+    ),
     "a page of a merchant's events": Case(
         listing.SQL["page_listed"], {"merchant_id": "m", "after": 500_000, "limit": 101}, 150
     ),
@@ -215,7 +218,7 @@ KEPT = {
 """What runs on connections that keep their plans: the dispatcher's, starts' and settles'."""
 
 
-@pytest.fixture(scope="module", params=["fresh", "stale"])
+@pytest.fixture(scope="module", params=STATISTICS)
 def big(
     request: pytest.FixtureRequest, clone: Callable[[], AbstractContextManager[str]]
 ) -> Iterator[Connection]:

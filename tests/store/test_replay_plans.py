@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.store.plans import explain
+from tests.store.plans import STATISTICS, explain
 from vpay_tasks.store import replays, sql
 from vpay_tasks.store.db import WALK_PLANS, Connection, connect
 from vpay_tasks.store.replays import Mark
@@ -72,7 +72,7 @@ CASES: dict[str, tuple[sql.Statement, dict[str, Any], int]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["fresh", "stale"])
+@pytest.fixture(scope="module", params=STATISTICS)
 def big(
     request: pytest.FixtureRequest, clone: Callable[[], AbstractContextManager[str]]
 ) -> Iterator[Connection]:

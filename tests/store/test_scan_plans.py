@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.store.plans import explain
+from tests.store.plans import STATISTICS, explain
 from tests.store.test_plans import MODES
 from vpay_tasks.store import scans, sql, vitals
 from vpay_tasks.store.db import Connection, connect
@@ -52,7 +52,7 @@ CASES: dict[str, tuple[sql.Statement, dict[str, Any], int]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["fresh", "stale"])
+@pytest.fixture(scope="module", params=STATISTICS)
 def big(
     request: pytest.FixtureRequest, clone: Callable[[], AbstractContextManager[str]]
 ) -> Iterator[Connection]:
