@@ -186,6 +186,17 @@ def test_an_intent_whose_session_has_expired_is_confirmed_no_more(
     assert scalar(database, "SELECT count(*) FROM vpay.charges") == 0
 
 
+def test_a_session_whose_time_is_over_is_over_before_any_sweep_says_so(
+    database: Database, rail: MtnMomo
+) -> None:
+    intent = make_intent(database)
+    make_session(database, intent.id)
+    end(database)
+    with pytest.raises(Conflict, match="its page has expired"):
+        confirm(database, intent.id, rail=rail, payer=APPROVED)
+    assert scalar(database, "SELECT count(*) FROM vpay.charges") == 0
+
+
 def test_a_confirm_and_an_expiry_at_once_never_leave_a_live_charge_beside_an_expired_session(
     database: Database, rail: MtnMomo
 ) -> None:

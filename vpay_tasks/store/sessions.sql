@@ -51,10 +51,11 @@ FROM vpay.checkout_sessions
 WHERE id = %(id)s::text
 
 -- name: expired_of_intent
+-- By its time, too: the sweep that says so may be an hour late.
 SELECT id
 FROM vpay.checkout_sessions
 WHERE payment_intent_id = %(payment_intent_id)s::text
-    AND status = 'expired'
+    AND (status = 'expired' OR (status = 'open' AND expires_at <= clock_timestamp()))
 
 -- name: complete
 -- In the settlement's transaction: the intent's lock is its own.
