@@ -192,3 +192,23 @@ def test_all_that_an_endpoint_missed_is_what_failed_and_what_was_before_it(
     assert unknown.code == 1
     near = vpay("deliveries", "replay", "--missed-by", "acme/mian", "--since", "1h")
     assert (near.code, "did you mean acme/main?" in near.err) == (1, True)
+
+
+def test_times_are_utc_whatever_zone_the_database_is_in(vpay: Call, database: Database) -> None:
+    (id_,) = made(database, 1)
+    ((name,),) = rows(database, "SELECT current_database()")
+    rows(database, f"ALTER DATABASE {name} SET timezone = 'Africa/Douala'")
+    rows(
+        database,
+        "UPDATE vpay.webhook_deliveries SET created_at = '2026-01-01T00:30:00Z',"
+        " ended_at = '2026-01-01T01:00:00Z'",
+    )
+    shown = vpay("deliveries", "show", id_)
+    assert "made      2026-01-01 00:30:00 UTC" in shown.out
+    told = vpay("deliveries", "show", id_, "--json").json
+    assert told["created_at"] == "2026-01-01T00:30:00+00:00"
+    for since, found in (("2026-01-01T01:30:00+01:00", 1), ("2026-01-01T01:31:00+01:00", 0)):
+        listed = vpay("deliveries", "list", "--since", since, "--json").json["deliveries"]
+        assert len(listed) == found
+    lost_plus = vpay("deliveries", "list", "--since", "2026-01-01T01:30:00 01:00")
+    assert (lost_plus.code, "with its zone" in lost_plus.err) == (64, True)

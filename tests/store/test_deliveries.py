@@ -178,3 +178,18 @@ def test_only_the_end_of_a_deliverys_life_touches_an_index(
             " FROM pg_class WHERE oid = 'vpay.webhook_deliveries'::regclass"
         )
         assert tx.execute(query.encode()).fetchall() == [(5, 4)]
+
+
+def test_a_rung_is_elapsed_seconds_also_where_clocks_are_turned(
+    database: Database, delivery_id: str
+) -> None:
+    with database.connection() as connection:
+        connection.execute(b"SET timezone = 'America/New_York'")
+        one = Attempt(1, 1_764_000_000.0, 0.1, 500, "no")
+        half_a_year = 182 * 86_400.0  # one turn of the clocks lies between
+        deliveries.record(connection, delivery_id, one, state="pending", delay=half_a_year)
+    exact = (
+        "SELECT extract(epoch FROM next_attempt_at) - extract(epoch FROM attempted_at)"
+        " FROM vpay.webhook_deliveries"
+    )
+    assert rows(database, exact) == [(half_a_year,)]
