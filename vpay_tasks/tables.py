@@ -40,9 +40,10 @@ class InboxTable(Table):
     type: tuple[str, ...] | None = None
     reference: tuple[str, ...] | None = None
     """Where they say what they are about. Events about one thing are granted one at a time."""
-    accounts: dict[Name, AccountTable] = Field(default_factory=dict)
-    """Secrets by account, for `/inbox/<vendor>/<account>`; then no other account is taken.
-    Without any, `secrets` verify for all: what was caught of one could be sent to another."""
+    accounts: dict[Name, AccountTable] | None = None
+    """Secrets by account, for `/inbox/<vendor>/<account>`; then no other account is taken, and
+    with `accounts = {}` none. Left out, `secrets` verify for all: what was caught of one could
+    be sent to another."""
 
 
 def out_of_order(

@@ -256,6 +256,19 @@ def test_an_account_with_secrets_of_its_own_takes_no_others() -> None:
     assert why(by_stripe(BODY), account="anyone") is None  # nobody has any of their own
 
 
+def test_a_vendor_of_no_accounts_takes_none() -> None:
+    none = built(stripe={"scheme": "stripe", "secrets": [STRIPE], "accounts": {}})
+    assert why(by_stripe(BODY), vendors=none) is None
+    assert why(by_stripe(BODY), account="anyone", vendors=none) == "mismatch"
+
+
+def test_a_time_is_believed_to_its_edge_and_no_further() -> None:
+    given = by_stripe(BODY, at=1_800_000_000)
+    for away in (300, -300):
+        assert why(given, now=1_800_000_000 + away) is None
+        assert why(given, now=1_800_000_000 + away * 1.001) == "stale"
+
+
 @pytest.mark.parametrize(
     ("table", "fault"),
     [

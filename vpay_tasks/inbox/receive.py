@@ -102,7 +102,9 @@ class Inbox:
         `time.monotonic()`; now, unless said), else 200 and `PENDING`.
 
         `headers` is a mapping or pairs, names in any case. What the sender or Postgres did
-        wrong is an answer, too (400, 401, 404, 413, 503): only a bug raises.
+        wrong is an answer, too (400, 401, 404, 413, 503): only a bug raises. A Postgres that
+        takes what is sent and never answers holds the calling thread: bound that from outside,
+        as the web app does.
         """
         try:
             taken = self.take_in(body, headers, vendor, account, arrived=arrived)

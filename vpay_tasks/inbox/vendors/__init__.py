@@ -48,6 +48,7 @@ class Vendor:
     id: Sources
     type: Sources
     reference: Sources
+    any_account: bool
     keys: Mapping[str, Sequence[bytes]] = field(repr=False)
     fingerprints: Mapping[str, Sequence[str]] = field(repr=False)
 
@@ -55,7 +56,7 @@ class Vendor:
         """What it was verified with: the scheme and the secret's fingerprint. Raises Refused
         and nothing else, whatever it is given."""
         owner = account if account in self.keys else ""
-        if owner != account and len(self.keys) > 1:
+        if owner != account and not self.any_account:
             raise Refused(Reason.MISMATCH)  # each account has its own secrets, this one none
         scheme = SCHEMES[self.scheme_name]
         at = Rules(now=now, tolerance=self.tolerance, header=self.header)
@@ -111,7 +112,7 @@ def _vendor(name: str, table: InboxTable, where: str, faults: list[str]) -> Vend
     secrets = {
         account: [secret.get_secret_value() for secret in given]
         for account, given in [("", table.secrets)]
-        + [(account, own.secrets) for account, own in table.accounts.items()]
+        + [(account, own.secrets) for account, own in (table.accounts or {}).items()]
     }
     return Vendor(
         name=name,
@@ -121,6 +122,7 @@ def _vendor(name: str, table: InboxTable, where: str, faults: list[str]) -> Vend
         id=scheme.id if table.id is None else table.id,
         type=scheme.type if table.type is None else table.type,
         reference=scheme.reference if table.reference is None else table.reference,
+        any_account=table.accounts is None,
         keys={
             account: _keys(scheme, given, _where(where, account), faults)
             for account, given in secrets.items()
