@@ -365,8 +365,8 @@ def _livemode_faults(settings: Settings, filling: Filling) -> Iterable[str]:
             for s in range(len(endpoint.secrets)):
                 yield from _in_the_clear(f"merchants.{m}.endpoints.{e}.secrets.{s}", filling)
     for vendor, table in settings.inbox.items():
-        for s in range(len(table.secrets)):
-            yield from _in_the_clear(f"inbox.{vendor}.secrets.{s}", filling)
+        for place in table.places_of_secrets():
+            yield from _in_the_clear(f"inbox.{vendor}.{place}", filling)
     yield from faults_of_rails(settings.rails)
 
 

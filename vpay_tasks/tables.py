@@ -45,6 +45,14 @@ class InboxTable(Table):
     with `accounts = {}` none. Left out, `secrets` verify for all: what was caught of one could
     be sent to another."""
 
+    def places_of_secrets(self) -> Iterator[str]:
+        """Where they stand in this table, each of them."""
+        for number in range(len(self.secrets)):
+            yield f"secrets.{number}"
+        for name, account in (self.accounts or {}).items():
+            for number in range(len(account.secrets)):
+                yield f"accounts.{name}.secrets.{number}"
+
 
 def out_of_order(
     submit_deadline: float, recovery: float, not_found: float, horizon: float

@@ -119,6 +119,10 @@ def test_a_vendors_secret_in_the_clear_is_a_fault_too(tmp_path: Path) -> None:
     assert faults(tmp_path, GOOD + inbox) == []
     (found,) = faults(tmp_path, GOOD + inbox.replace("${HOOK_SECRET}", SECRET))
     assert found.startswith("inbox.stripe.secrets.0: in livemode ${NAME} or")
+    account = '[inbox.stripe.accounts.acct_1]\nsecrets = ["${HOOK_SECRET}"]\n'
+    assert faults(tmp_path, GOOD + inbox + account) == []
+    (found,) = faults(tmp_path, GOOD + inbox + account.replace("${HOOK_SECRET}", SECRET))
+    assert found.startswith("inbox.stripe.accounts.acct_1.secrets.0: in livemode ${NAME} or")
 
 
 def test_a_secret_from_a_file_is_none_in_the_clear(tmp_path: Path) -> None:
