@@ -38,6 +38,10 @@ def test_events_are_listed_and_filtered(vpay: Call, box: InboxBench) -> None:
     assert "dead (unparseable)" in out
     assert "\x1b" not in out
     assert "\x1b" not in vpay("inbox", "show", "2").out
+    ((digest,),) = box.ask("SELECT event_id FROM vpay.inbox_events WHERE state = 'dead'")
+    assert digest[:35] + "…" in out  # a list's lines fit; the rest is told where there is room
+    assert digest in vpay("inbox", "show", "3").out
+    assert max(map(len, out.splitlines())) < 200
     for words, number in (
         (["--state", "dead"], 1),
         (["--vendor", "stripe"], 3),

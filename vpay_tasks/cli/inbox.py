@@ -91,10 +91,10 @@ def _list(arguments: argparse.Namespace) -> int:
         [
             str(line.id),
             _from(line),
-            line.type or "–",
-            _shown(line.reference),
-            line.event_id,
-            _state(line),
+            _cut(line.type, 32) or "–",
+            _cut(_shown(line.reference), 36),
+            _cut(line.event_id, 36),
+            _cut(_state(line), 36),
             str(line.attempts),
             str(line.deliveries),
             utc(line.received_at),
@@ -227,6 +227,12 @@ def _from(line: Listed) -> str:
 def _state(line: Listed) -> str:
     why = " ".join(filter(None, (line.verdict, line.reason)))
     return f"{line.state} ({why})" if why else line.state
+
+
+def _cut(text: str, most: int) -> str:
+    """For a line of a list: one long cell would push every line off the terminal. `show` and
+    `--json` have all of it."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _shown(reference: str | None) -> str:
