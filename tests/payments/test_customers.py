@@ -146,6 +146,12 @@ def test_another_merchants_customer_is_none(database: Database) -> None:
         erase_customer(database, "other", ada.id)
 
 
+def test_a_customer_of_one_mode_makes_no_payment_of_the_other(database: Database) -> None:
+    ada = make_customer(database)
+    with database.transaction() as tx, pytest.raises(InvalidRequest, match="of test mode"):
+        create_intent(tx, MERCHANT, 1000, "EUR", customer_id=ada.id, livemode=True)
+
+
 def test_an_intent_needs_a_customer_who_is_there(database: Database) -> None:
     with database.transaction() as tx, pytest.raises(NotFound):
         create_intent(tx, MERCHANT, 1000, "EUR", customer_id="cus_nobody")

@@ -103,6 +103,17 @@ def test_a_name_that_does_not_resolve_is_a_rails_error() -> None:
             post(RailHttp("r", LONG, look_up=found), f"http://{'a' * 64}.test/x", 20)
 
 
+def test_a_machine_without_room_for_a_thread_is_a_rails_error() -> None:
+    before = threading.stack_size(1 << 46)  # more than there is: no thread starts
+    try:
+        with pytest.raises(Rail, match=r"^r: POST /x: no thread to keep its deadline$"):
+            post(RailHttp("r", LONG), "http://name.test/x", 20)
+        with pytest.raises(OSError, match="no thread"):
+            dial.connect("name.test", 80, until=time.monotonic() + 20, look_up=dial.look_up)
+    finally:
+        threading.stack_size(before)
+
+
 def test_a_live_address_behind_dead_ones_is_reached_within_one_connects_time(
     stub: StubRail, deaf: list[socket.socket]
 ) -> None:

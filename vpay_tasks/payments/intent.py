@@ -9,7 +9,7 @@ from vpay_tasks.core import money
 from vpay_tasks.core.charge import PaymentIntent
 from vpay_tasks.core.events import EventType
 from vpay_tasks.core.ids import RAW_BYTES, new_id
-from vpay_tasks.errors import Conflict, NotFound, sanitise
+from vpay_tasks.errors import Conflict, InvalidRequest, NotFound, sanitise
 from vpay_tasks.payments import settlement
 from vpay_tasks.payments.inputs import check_mode, check_name, checked
 from vpay_tasks.store import charges, customers, intents, sql
@@ -35,7 +35,7 @@ def create_intent(
     check_mode(livemode)
     amount, metadata = money.checked_amount(amount, currency), checked(metadata)
     if customer_id is not None:
-        _in_use(tx, merchant_id, customer_id)
+        _in_use(tx, merchant_id, customer_id, livemode=livemode)
     return intents.insert(
         tx,
         id=new_id("pi", secrets.token_bytes(RAW_BYTES)),
@@ -66,11 +66,15 @@ def cancel(db: Database, intent_id: str) -> PaymentIntent:
         return intent
 
 
-def _in_use(tx: sql.Connection, merchant_id: str, customer_id: str) -> None:
+def _in_use(tx: sql.Connection, merchant_id: str, customer_id: str, *, livemode: bool) -> None:
     """The lock that an erasure takes: of the two, whoever is second sees the first."""
     check_name("customer_id", customer_id)
     if customers.lock(tx, customer_id) != merchant_id:
         raise NotFound(f"no customer {sanitise(customer_id, 64)!r}")
+    customer = customers.read(tx, customer_id)
+    if customer is not None and customer.livemode != livemode:
+        mode = "live" if customer.livemode else "test"
+        raise InvalidRequest(f"customer_id: customer {customer_id} is of {mode} mode")
     if not customers.touch(tx, customer_id):
         raise Conflict(f"customer {customer_id} was erased")
 

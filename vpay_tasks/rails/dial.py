@@ -62,7 +62,10 @@ def _resolved(host: str, port: int, until: float, look_up: LookUp) -> Sequence[F
 
     # Nobody waits for a thread that is late; it ends with the resolver's own patience.
     thread = threading.Thread(target=ask, name="vpay-resolve", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:  # the machine has no room for one more
+        raise OSError("no thread to resolve the name in") from error
     thread.join(_left(until))
     if failure:
         raise OSError("the name does not resolve") from failure[0]

@@ -82,7 +82,7 @@ class RailHttp:
         if left <= 0:
             raise Rail(f"{where}: no time was left to ask")
         telemetry.count("rail_calls")
-        with _ending_after(left, self._connect, self._look_up) as over:
+        with _ending_after(left, self._connect, self._look_up, where) as over:
             try:
                 answer = self._exchange(method, url, dict(headers), body, left)
             except _TooLarge:
@@ -184,13 +184,17 @@ _current = _Current()
 
 @contextmanager
 def _ending_after(
-    seconds: float, connect: float, look_up: dial.LookUp
+    seconds: float, connect: float, look_up: dial.LookUp, where: str
 ) -> Iterator[threading.Event]:
     call = _Call(time.monotonic() + seconds, connect, look_up)
     timer = threading.Timer(seconds, call.end)
     timer.daemon = True
     _current.call = call
-    timer.start()
+    try:
+        timer.start()
+    except RuntimeError as error:  # the machine has no room for one more thread
+        _current.call = None
+        raise Rail(f"{where}: no thread to keep its deadline") from error
     try:
         yield call.over
     finally:
