@@ -31,7 +31,7 @@ from pydantic import (
 
 from vpay_tasks.errors import Configuration
 from vpay_tasks.placeholders import Filling
-from vpay_tasks.stand_ins import faults_of_rails
+from vpay_tasks.stand_ins import faults_of_rails, places_of_credentials
 from vpay_tasks.tables import InboxTable, Name, Rungs, Seconds, Table, out_of_order
 
 T = TypeVar("T", bound=Table)
@@ -358,21 +358,22 @@ def _livemode_faults(settings: Settings, filling: Filling) -> Iterable[str]:
         yield "keys.payer_ref: livemode stores payers' numbers under a key, so it needs one"
     if "SSLKEYLOGFILE" in filling.env:
         yield "SSLKEYLOGFILE is set: rails' connections would write their keys to that file"
-    for number in range(len(settings.keys.payer_ref)):
-        yield from _in_the_clear(f"keys.payer_ref.{number}", filling)
-    for m, merchant in enumerate(settings.merchants):
-        for e, endpoint in enumerate(merchant.endpoints):
-            for s in range(len(endpoint.secrets)):
-                yield from _in_the_clear(f"merchants.{m}.endpoints.{e}.secrets.{s}", filling)
-    for vendor, table in settings.inbox.items():
-        for place in table.places_of_secrets():
-            yield from _in_the_clear(f"inbox.{vendor}.{place}", filling)
+    for where in _places_of_secrets(settings):
+        if not {where, f"{where}.secret"} & filling.keys:
+            yield f"{where}: in livemode ${{NAME}} or ${{file:/path}}; a settings file gets copied"
     yield from faults_of_rails(settings.rails)
 
 
-def _in_the_clear(where: str, filling: Filling) -> Iterable[str]:
-    if not {where, f"{where}.secret"} & filling.keys:
-        yield f"{where}: in livemode ${{NAME}} or ${{file:/path}}; a settings file gets copied"
+def _places_of_secrets(settings: Settings) -> Iterable[str]:
+    yield from (f"keys.payer_ref.{n}" for n in range(len(settings.keys.payer_ref)))
+    for m, merchant in enumerate(settings.merchants):
+        yield from (f"merchants.{m}.api_keys.{n}" for n in range(len(merchant.api_keys)))
+        for e, endpoint in enumerate(merchant.endpoints):
+            where = f"merchants.{m}.endpoints.{e}.secrets"
+            yield from (f"{where}.{n}" for n in range(len(endpoint.secrets)))
+    for vendor, table in settings.inbox.items():
+        yield from (f"inbox.{vendor}.{place}" for place in table.places_of_secrets())
+    yield from places_of_credentials(settings.rails)
 
 
 def _dotted(loc: Iterable[object]) -> str:

@@ -23,3 +23,14 @@ def faults_of_rails(rails: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
                     yield f"{where}: in livemode https://"
                 if any(word in url["host"].lower() for word in (*STAND_INS, "sandbox")):
                     yield f"{where}: a sandbox's or a stand-in's host beside real money"
+
+
+_CREDENTIAL: Final = re.compile(r"(^|_)(key|secret|password|token)$", re.IGNORECASE)
+
+
+def places_of_credentials(rails: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Where rails' tables hold what their servers know us by, going by the keys' names."""
+    for code, table in rails.items():
+        for key, value in table.items():
+            if isinstance(value, str) and _CREDENTIAL.search(key):
+                yield f"rails.{code}.{key}"

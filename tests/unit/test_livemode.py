@@ -125,6 +125,22 @@ def test_a_vendors_secret_in_the_clear_is_a_fault_too(tmp_path: Path) -> None:
     assert found.startswith("inbox.stripe.accounts.acct_1.secrets.0: in livemode ${NAME} or")
 
 
+def test_what_a_rail_knows_us_by_is_a_secret_whatever_it_is_called(tmp_path: Path) -> None:
+    for key in ("api_key", "subscription_key", "client_secret", "merchant_key", "TOKEN"):
+        rail = changed("[[merchants]]", f'{key} = "${{HOOK_SECRET}}"\n[[merchants]]')
+        assert faults(tmp_path, rail) == []
+        (found,) = faults(tmp_path, rail.replace(f'{key} = "${{HOOK_SECRET}}"', f'{key} = "k"'))
+        assert found.startswith(f"rails.mtn_momo.{key}: in livemode ${{NAME}} or")
+    assert faults(tmp_path, changed("[[merchants]]", 'api_user = "u"\n[[merchants]]')) == []
+
+
+def test_a_merchants_own_key_in_the_clear_is_a_fault_too(tmp_path: Path) -> None:
+    text = changed('id = "acme"', 'id = "acme"\napi_keys = ["${API_KEY}"]')
+    assert faults(tmp_path, text, {**ENV, "API_KEY": "k" * 32}) == []
+    (found,) = faults(tmp_path, text.replace("${API_KEY}", "k" * 32))
+    assert found.startswith("merchants.0.api_keys.0: in livemode ${NAME} or")
+
+
 def test_a_secret_from_a_file_is_none_in_the_clear(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET + "\n")
     assert faults(tmp_path, changed("${HOOK_SECRET}", f"${{file:{tmp_path}/secret}}")) == []
