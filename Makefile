@@ -22,10 +22,10 @@ export PIP_ROOT_USER_ACTION := ignore
 demo: venv-demo ## 60 payments through every fault and two kills, on real servers (ARGS=--quick, --keep, --sabotage=NAME)
 	@$(MOVE) $(VENV)/bin/vpay-sandbox demo $(ARGS)
 
-test: venv-test ## the suite, on servers of its own, under 5 minutes (ARGS="-k word")
+test: venv-test ## the suite, on servers of its own, about 8 minutes (ARGS="-k word")
 	@$(PY) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
-test-more: venv-test ## a seeded slice of the slow tests, about 5 minutes
+test-more: venv-test ## a seeded slice of the slow tests, 2 to 5 minutes
 	@$(PY) -m pytest -n $(JOBS) --dist loadgroup --tier=more $(ARGS)
 
 test-all: venv-test ## the suite and every slow test
