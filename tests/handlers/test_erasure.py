@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from tests.conftest import Eventually
 from tests.handlers.by_hand import make_due, run, state
 from tests.webhooks.receivers import Receiver, answer
 from tests.webhooks.world import MERCHANT, rows
@@ -106,16 +107,16 @@ def test_a_replay_and_the_list_of_events_give_what_is_left(
 
 
 def test_an_erasure_waits_for_a_fan_out_that_holds_its_events(
-    ctx: Context, receiver: Receiver
+    ctx: Context, receiver: Receiver, eventually: Eventually
 ) -> None:
     customer = make_customer(ctx.db)
     erasing = threading.Thread(target=erase_customer, args=(ctx.db, MERCHANT, customer))
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     with ctx.db.transaction() as tx:
         events.take_turn(tx)
         (pending,) = events.page(tx)
         erasing.start()
-        while not rows(ctx.db, "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
-            pass
+        eventually(lambda: rows(ctx.db, waiting))
         wanted = [events.Wanted(pending.id, "main", "del_1")]
         assert events.flip(tx, [pending.id], wanted).deliveries == 1
     erasing.join(20)

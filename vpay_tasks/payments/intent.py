@@ -67,12 +67,13 @@ def cancel(db: Database, intent_id: str) -> PaymentIntent:
 
 
 def _in_use(tx: sql.Connection, merchant_id: str, customer_id: str, *, livemode: bool) -> None:
-    """The lock that an erasure takes: of the two, whoever is second sees the first."""
+    """The touch waits for an erasure under way, and then finds nobody; an erasure waits for
+    this transaction, and then finds somebody who isn't idle."""
     check_name("customer_id", customer_id)
-    if customers.lock(tx, customer_id) != merchant_id:
-        raise NotFound(f"no customer {sanitise(customer_id, 64)!r}")
     customer = customers.read(tx, customer_id)
-    if customer is not None and customer.livemode != livemode:
+    if customer is None or customer.merchant_id != merchant_id:
+        raise NotFound(f"no customer {sanitise(customer_id, 64)!r}")
+    if customer.livemode != livemode:
         mode = "live" if customer.livemode else "test"
         raise InvalidRequest(f"customer_id: customer {customer_id} is of {mode} mode")
     if not customers.touch(tx, customer_id):
