@@ -1,110 +1,69 @@
 """The built-in kinds: names, queues and dedupe keys, as one constant (spec 1).
 
 They stand below the handlers so that whoever enqueues one (a confirm, the fan-out)
-needs no import of the code that runs it. A singleton's interval is `every`, taken from
-the settings' windows by its name in SINGLETON_WINDOWS.
+needs no import of the code that runs it. A new sweep is one line here and one handler.
 """
 
 from __future__ import annotations
 
+from vpay_tasks.config import WindowsTable
 from vpay_tasks.core.task import REGISTRY, Kind, Task
 from vpay_tasks.errors import Configuration
 
-POLL_CHARGE = Kind("poll_charge", queue="payments", priority=1, protected=True, built_in=True)
-RESUBMIT_CHARGE = Kind(
-    "resubmit_charge", queue="payments", priority=1, protected=True, built_in=True
-)
-DELIVER_WEBHOOK = Kind("deliver_webhook", queue="webhooks", protected=True, built_in=True)
-GRANT_INBOX = Kind("grant_inbox", queue="inbox", priority=1, protected=True, built_in=True)
-FAN_OUT_EVENTS = Kind(
-    "fan_out_events",
-    queue="housekeeping",
-    priority=0,
-    protected=True,
-    built_in=True,
-    singleton="fanout:events",
-    every=5.0,
-)
-SWEEP_EXPIRED = Kind(
-    "sweep_expired",
-    queue="housekeeping",
-    protected=True,
-    built_in=True,
-    singleton="sweep:expired",
-    every=3_600.0,
-)
-SWEEP_IDLE_CUSTOMERS = Kind(
-    "sweep_idle_customers",
-    queue="housekeeping",
-    protected=True,
-    built_in=True,
-    singleton="sweep:customers",
-    every=3_600.0,
-)
-SWEEP_RETENTION = Kind(
-    "sweep_retention",
-    queue="housekeeping",
-    protected=True,
-    built_in=True,
-    singleton="sweep:retention",
-    every=3_600.0,
-)
-SCAN_DELIVERIES = Kind(
-    "scan_deliveries",
-    queue="housekeeping",
-    # A million pending rows take some 20 s.
-    budget=300.0,
-    protected=True,
-    built_in=True,
-    singleton="scan:deliveries",
-    every=600.0,
-)
-SCAN_INBOX = Kind(
-    "scan_inbox",
-    queue="housekeeping",
-    protected=True,
-    built_in=True,
-    singleton="scan:inbox",
-    every=600.0,
-)
-SCAN_LIVE_CHARGES = Kind(
-    "scan_live_charges",
-    queue="housekeeping",
-    protected=True,
-    built_in=True,
-    singleton="scan:live",
-    every=600.0,
-)
-SINGLETON_WINDOWS = {
-    "scan_deliveries": "scan_every",
-    "fan_out_events": "fan_out_every",
-    "scan_inbox": "scan_every",
-    "sweep_expired": "sweep_every",
-    "sweep_idle_customers": "sweep_every",
-    "sweep_retention": "sweep_every",
-    "scan_live_charges": "scan_every",
-}
+BUILT_IN: dict[str, Kind] = {}
+SINGLETON_WINDOWS: dict[str, str] = {}
 """Which of the settings' windows is a singleton's interval."""
+
+
+def _built_in(
+    name: str,
+    queue: str,
+    *,
+    priority: int = 2,
+    budget: float = 60.0,
+    singleton: str | None = None,
+    every: float | None = None,
+) -> Kind:
+    kind = Kind(
+        name,
+        queue=queue,
+        priority=priority,
+        budget=budget,
+        protected=True,
+        built_in=True,
+        singleton=singleton,
+        every=every,
+    )
+    BUILT_IN[name] = kind
+    return kind
+
+
+def _singleton(
+    name: str, key: str, window: str, *, priority: int = 2, budget: float = 60.0
+) -> Kind:
+    """A kind of which one job stands at any time, under `key`; `window` names its interval."""
+    SINGLETON_WINDOWS[name] = window
+    every = WindowsTable.model_fields[window].default
+    return _built_in(
+        name, "housekeeping", priority=priority, budget=budget, singleton=key, every=every
+    )
+
+
+POLL_CHARGE = _built_in("poll_charge", "payments", priority=1)
+RESUBMIT_CHARGE = _built_in("resubmit_charge", "payments", priority=1)
+DELIVER_WEBHOOK = _built_in("deliver_webhook", "webhooks")
+GRANT_INBOX = _built_in("grant_inbox", "inbox", priority=1)
+FAN_OUT_EVENTS = _singleton("fan_out_events", "fanout:events", "fan_out_every", priority=0)
+SCAN_LIVE_CHARGES = _singleton("scan_live_charges", "scan:live", "scan_every")
+# A million pending rows take some 20 s.
+SCAN_DELIVERIES = _singleton("scan_deliveries", "scan:deliveries", "scan_every", budget=300.0)
+SCAN_INBOX = _singleton("scan_inbox", "scan:inbox", "scan_every")
+SWEEP_EXPIRED = _singleton("sweep_expired", "sweep:expired", "sweep_every")
+SWEEP_IDLE_CUSTOMERS = _singleton("sweep_idle_customers", "sweep:customers", "sweep_every")
+SWEEP_RETENTION = _singleton("sweep_retention", "sweep:retention", "sweep_every")
 
 INBOX_KEY = "inbox:"
 """The beginning of every grant's dedupe key; a row's id follows."""
-
-BUILT_IN = {
-    kind.name: kind
-    for kind in (
-        POLL_CHARGE,
-        RESUBMIT_CHARGE,
-        DELIVER_WEBHOOK,
-        GRANT_INBOX,
-        FAN_OUT_EVENTS,
-        SCAN_INBOX,
-        SWEEP_EXPIRED,
-        SWEEP_IDLE_CUSTOMERS,
-        SWEEP_RETENTION,
-        SCAN_DELIVERIES,
-        SCAN_LIVE_CHARGES,
-    )
-}
 
 
 def kind_of(named: str | Kind | Task) -> Kind:
