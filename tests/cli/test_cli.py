@@ -197,8 +197,10 @@ def fill(dsn: str) -> None:
             " VALUES ('payments', 'mine', '{}', now() - interval '2 h', 'by_task', 'I gave up')"
         )
         connection.execute(
-            "INSERT INTO vpay.workers (id, host, pid, queues, threads, stats)"
-            " VALUES ('w', 'web-1', 4711, '{webhooks}', 8, '{\"counters\": {\"posts\": 5}}')"
+            # Its pulse is young for as long as the test may take.
+            "INSERT INTO vpay.workers (id, host, pid, queues, threads, seen_at, stats)"
+            " VALUES ('w', 'web-1', 4711, '{webhooks}', 8, now() + interval '1 h',"
+            ' \'{"counters": {"posts": 5}}\')'
         )
 
 
