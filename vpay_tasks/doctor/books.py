@@ -33,7 +33,8 @@ def kept(books: Sequence[Book] | None) -> Iterator[Finding]:
         yield Finding(
             "books_unread",
             Severity.WARN,
-            f"Charges and ledger are too large to be compared within {LOOK_S:.0f} s.",
+            f"Charges and ledger could not be compared within {LOOK_S:.0f} s: they are large, or"
+            " somebody has locked one of them. Compare them by hand when it is quiet.",
             SUMS,
         )
         return
