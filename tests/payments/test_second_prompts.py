@@ -24,8 +24,10 @@ from tests.payments.test_confirm import Before, confirmed
 from tests.rails.benches import ORANGE
 from vpay_sandbox.httpd import Hangup, Reply
 from vpay_sandbox.stub_rail import StubRail
-from vpay_tasks.core.charge import AttemptClass, Charge, IntentStatus, State
+from vpay_tasks.core.answers import Failed
+from vpay_tasks.core.charge import AttemptClass, Charge, FailureCode, IntentStatus, State
 from vpay_tasks.payments import Confirmation, Declined, Processing, confirm
+from vpay_tasks.payments.settlement import settle
 from vpay_tasks.rails.mtn_momo import MtnMomo
 from vpay_tasks.store.db import Database
 
@@ -113,6 +115,28 @@ def test_a_charge_that_failed_while_the_rail_accepted_it_is_asked_about_once_mor
     assert "contradicts a settled charge" in pages[0]
     assert read_charge(database, answer.charge.id).state is State.FAILED
     assert len(events(database)) == 1
+
+
+RUNS = (
+    "lease = gen_random_uuid(), locked_by = 'w', locked_at = now(), started_at = now(),"
+    " lease_until = now() + interval '1 h'"
+)
+
+
+@pytest.mark.parametrize("row", ["run_at = now()", RUNS])
+def test_a_poll_that_has_failed_the_charge_and_not_settled_its_job_comes_back_for_it(
+    database: Database, rail: MtnMomo, row: str
+) -> None:
+    def meanwhile() -> None:
+        with database.transaction() as tx:
+            assert settle(tx, the_charge(database), Failed(FailureCode.PAYER_TIMEOUT, ""))
+            tx.execute(f"UPDATE vpay.jobs SET {row}".encode())
+
+    answer = confirmed(database, make_intent(database), Before(rail, meanwhile))
+    assert isinstance(answer, Declined)
+    query = "SELECT payload ->> 'recheck', started_at IS NULL OR poked = '1 h' FROM vpay.jobs"
+    with database.connection() as connection:
+        assert connection.execute(query.encode()).fetchall() == [("true", True)]
 
 
 def test_an_order_that_was_accepted_too_late_has_no_page_and_is_not_asked_about(

@@ -91,14 +91,13 @@ def look_now(tx: Connection, charge: Charge) -> None:
 
 
 def recheck(tx: Connection, charge: Charge) -> None:
-    """Have the rail asked about a failed charge, once its payer can't be deciding any more."""
-    jobs.enqueue(
-        tx,
-        kinds.POLL_CHARGE,
-        {"charge_id": charge.id, "recheck": True},
-        dedupe_key=kinds.poll_key(charge.id),
-        delay=RECHECK_AFTER_S,
-    )
+    """Have the rail asked about a failed charge, once its payer can't be deciding any more. The
+    poll that failed it may not have settled its job yet: then that one comes back for it."""
+    key, adding = kinds.poll_key(charge.id), {"recheck": True}
+    payload = {"charge_id": charge.id, **adding}
+    job = jobs.enqueue(tx, kinds.POLL_CHARGE, payload, dedupe_key=key, delay=RECHECK_AFTER_S)
+    if not job.inserted:
+        jobs.pull_forward(tx, key, floor=RECHECK_AFTER_S, wait=RECHECK_AFTER_S, adding=adding)
 
 
 def advance_intent(tx: Connection, charge: Charge, flow: Flow) -> None:
