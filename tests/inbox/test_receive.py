@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -127,6 +128,21 @@ def test_without_a_verdict_the_answer_comes_when_it_was_promised(
         told = pool.submit(inbox.receive, given.body, given.headers, "stripe", arrived=long_ago)
         eventually(told.done)
         assert told.result().content == PENDING
+
+
+def test_what_is_kept_is_accepted_also_without_room_for_a_thread_that_looks(
+    box: InboxBench,
+) -> None:
+    given = by_stripe(stripe_event())
+    with box.another(windows=WindowsTable(inbox_answer=0.3)) as inbox:
+        with inbox.db.connection():
+            pass  # the pool has threads of its own
+        before = threading.stack_size(1 << 46)  # more than there is: no thread starts
+        try:
+            assert inbox.receive(given.body, given.headers, "stripe").content == PENDING
+        finally:
+            threading.stack_size(before)
+    assert box.rows("state") == ["accepted"]
 
 
 def test_one_id_from_two_vendors_and_two_accounts_is_four_events(box: InboxBench) -> None:

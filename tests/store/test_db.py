@@ -277,3 +277,20 @@ def test_an_enqueue_notifies_nobody_inside_its_transaction(dsn: str) -> None:
         assert not notified(connection, timeout=0)
         jobs.wake(connection)
         assert notified(connection, timeout=0)
+
+
+def test_a_committed_transaction_never_raises_for_want_of_a_thread_to_hint_in(dsn: str) -> None:
+    database = Database(dsn, hints=Hinter(dsn))
+    with database.connection():
+        pass  # the pool has threads of its own
+    before = threading.stack_size(1 << 46)  # more than there is: no thread starts
+    try:
+        with database.transaction() as tx:
+            tx.execute("CREATE TABLE kept (id int)")
+            tx.hints.add("")
+    finally:
+        threading.stack_size(before)
+    with database.transaction() as tx:  # and there is one again
+        tx.execute("INSERT INTO kept VALUES (1)")
+        tx.hints.add("")
+    database.close()

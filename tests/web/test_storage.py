@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -39,6 +40,16 @@ def test_a_stuck_database_costs_its_own_requests_only_and_is_used_again(
         proxy.release()
         eventually(lambda: call_back(client)[0] == 200)
         assert client.get("/readyz").body == {"ready": True}
+
+
+def test_a_machine_without_room_for_a_thread_answers_503_until_there_is(serve: Serve) -> None:
+    with serve() as client:
+        before = threading.stack_size(1 << 46)  # more than there is: no thread starts
+        try:
+            assert call_back(client) == (503, DOWN)
+        finally:
+            threading.stack_size(before)
+        assert call_back(client)[0] == 200
 
 
 def test_a_database_that_is_not_there_is_one_alert_and_503_until_it_is_back(

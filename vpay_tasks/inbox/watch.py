@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from vpay_tasks.errors import Severity, VpayError, describe
@@ -39,8 +39,11 @@ class Watch:
         with self._changed:
             self._waiters.setdefault(row_id, []).append(future)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="vpay-inbox", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="vpay-inbox", daemon=True)
+                # Without room for it nobody looks: the event is kept, its answer PENDING.
+                with suppress(RuntimeError):
+                    thread.start()
+                    self._thread = thread
             self._changed.notify()
         try:
             yield future

@@ -34,13 +34,20 @@ class Hinter:
         self._thread: threading.Thread | None = None
 
     def add(self, keys: set[str]) -> None:
+        """Never raises: what it is about has been committed."""
         with self._wake:
             self._wanted |= keys
             if self._thread is None:
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._run, args=(self._closing,), name="vpay-hints", daemon=True
                 )
-                self._thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the machine has no room for one more thread
+                    say(Severity.WARN, "hints were lost", action="hint", error=describe(error))
+                    self._wanted.clear()
+                    return
+                self._thread = thread
             self._wake.notify()
 
     def close(self) -> None:

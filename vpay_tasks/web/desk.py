@@ -83,9 +83,9 @@ class Desk:
         thread = threading.Thread(target=run, name="vpay-web", daemon=True)
         try:
             thread.start()
-        except RuntimeError:
+        except RuntimeError as error:  # the machine has no room for one more
             self._room.release()
-            raise
+            raise Storage("no thread to ask the database in") from error
         return future
 
     def _is_down(self, error: Storage) -> None:
