@@ -40,7 +40,7 @@ pytest_plugins = ["tests.brokers", "tests.faketime", "tests.network", "tests.poo
 
 LOOK_EVERY_S = 0.02
 
-SLICE_S = 300.0
+SLICE_S = 360.0
 """What one `--tier=more` run may take, by its tests' own estimates."""
 
 T = TypeVar("T")
@@ -80,16 +80,17 @@ def _mark(item: pytest.Item) -> pytest.Mark | None:
 
 
 def _slice(slow: list[pytest.Item], seed: int) -> set[pytest.Item]:
-    """Tests marked `more` in the seed's order, until their estimates fill the time."""
-    candidates = sorted(
-        (item for item in slow if item.get_closest_marker("more")), key=lambda item: item.nodeid
-    )
+    """Tests marked `more`: those that are always in, then in the seed's order until their
+    estimates fill the time."""
+    marked = [(item, item.get_closest_marker("more")) for item in slow]
+    estimates = {item: mark.kwargs for item, mark in marked if mark}
+    candidates = sorted(estimates, key=lambda item: item.nodeid)
     random.Random(seed).shuffle(candidates)
+    candidates.sort(key=lambda item: not estimates[item].get("always", False))
     chosen, spent = set(), 0.0
     for item in candidates:
-        mark = item.get_closest_marker("more")
-        cost = float(mark.kwargs.get("seconds", 30)) if mark else 0.0
-        if spent + cost <= SLICE_S:
+        cost = float(estimates[item].get("seconds", 30))
+        if spent + cost <= SLICE_S or estimates[item].get("always", False):
             chosen.add(item)
             spent += cost
     return chosen

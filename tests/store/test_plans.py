@@ -234,8 +234,13 @@ def big(
 
 def plans(connection: Connection, case: Case) -> Iterator[Plan]:
     given = leased(connection, case.rows) if case.rows else {}
+    params = {**given, **case.params}
+    # What other cases wrote and rolled back stays in the indexes until a scan comes by, which
+    # pays for looking at it and marks it. One that isn't measured does that, or a case's
+    # figures would be those of the cases before it.
+    explain(connection, case.statement, params, cache=MODES[0])
     for mode in MODES:
-        yield explain(connection, case.statement, {**given, **case.params}, cache=mode)
+        yield explain(connection, case.statement, params, cache=mode)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -324,7 +329,9 @@ def test_a_plan_that_was_made_while_the_table_was_empty_stays_good(
     case = CASES[name]
     connection = keeping[KEPT[case.statement.name]]
     given = leased(connection, case.rows) if case.rows else {}
-    plan = explain_kept(connection, case.statement, {**given, **case.params})
+    params = {**given, **case.params}
+    explain_kept(connection, case.statement, params)  # pays for what other cases rolled back
+    plan = explain_kept(connection, case.statement, params)
     assert plan.read_whole == []
     assert plan.buffers <= case.buffers
     assert plan.sorted_rows <= case.sorts
