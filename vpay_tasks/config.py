@@ -20,19 +20,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import (
-    BaseModel,
-    Field,
-    PrivateAttr,
-    SecretStr,
-    ValidationError,
-    field_validator,
-)
+from pydantic import BaseModel, Field, PrivateAttr, SecretStr, ValidationError, field_validator
 
 from vpay_tasks.errors import Configuration
 from vpay_tasks.placeholders import Filling
 from vpay_tasks.stand_ins import faults_of_rails, places_of_credentials
-from vpay_tasks.tables import InboxTable, Name, Rungs, Seconds, Table, out_of_order
+from vpay_tasks.tables import InboxTable, Name, Rungs, Seconds, SentryTable, Table, out_of_order
 
 T = TypeVar("T", bound=Table)
 
@@ -244,6 +237,7 @@ class Settings(Table):
     inbox: dict[Name, InboxTable] = Field(default_factory=dict)
     livemode: LivemodeTable = LivemodeTable()
     egress: EgressTable = EgressTable()
+    sentry: SentryTable = SentryTable()
     ladders: LaddersTable = LaddersTable()
     windows: WindowsTable = WindowsTable()
     _files: tuple[Path, ...] = PrivateAttr(())
@@ -362,6 +356,7 @@ def _livemode_faults(settings: Settings, filling: Filling) -> Iterable[str]:
         if not {where, f"{where}.secret"} & filling.keys:
             yield f"{where}: in livemode ${{NAME}} or ${{file:/path}}; a settings file gets copied"
     yield from faults_of_rails(settings.rails)
+    yield from settings.sentry.livemode_faults()
 
 
 def _places_of_secrets(settings: Settings) -> Iterable[str]:
@@ -374,6 +369,7 @@ def _places_of_secrets(settings: Settings) -> Iterable[str]:
     for vendor, table in settings.inbox.items():
         yield from (f"inbox.{vendor}.{place}" for place in table.places_of_secrets())
     yield from places_of_credentials(settings.rails)
+    yield from settings.sentry.places_of_secrets()
 
 
 def _dotted(loc: Iterable[object]) -> str:

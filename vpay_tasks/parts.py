@@ -3,6 +3,9 @@ the rails and the inbox of the settings. No broker: whoever needs one goes to wi
 
 from __future__ import annotations
 
+import importlib
+
+from vpay_tasks import telemetry
 from vpay_tasks.config import Settings
 from vpay_tasks.errors import Configuration
 from vpay_tasks.inbox import vendors
@@ -12,6 +15,24 @@ from vpay_tasks.rails import build
 from vpay_tasks.rails.port import RailPort
 from vpay_tasks.store.db import Database
 from vpay_tasks.store.hints import Hinter
+
+
+def send_alerts(settings: Settings, process: str) -> None:
+    """From now on this process's alerts go where the settings say, besides its log. Raises
+    Configuration if the library for it is missing."""
+    if settings.sentry.dsn is None:
+        telemetry.send_alerts_to()
+        return
+    try:
+        reports = importlib.import_module("vpay_tasks.sentry")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "vpay_tasks":
+            raise
+        raise Configuration(
+            f"sentry.dsn: needs the library {error.name}, which is not installed:"
+            ' pip install "vpay-tasks[sentry]"'
+        ) from None
+    telemetry.send_alerts_to(reports.Reports(settings.sentry, process))
 
 
 def database(settings: Settings, *, application: str = "vpay", size: int | None = None) -> Database:

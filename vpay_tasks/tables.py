@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
 Rungs = Annotated[tuple[Seconds, ...], Field(min_length=1)]
@@ -52,6 +53,38 @@ class InboxTable(Table):
         for name, account in (self.accounts or {}).items():
             for number in range(len(account.secrets)):
                 yield f"accounts.{name}.secrets.{number}"
+
+
+_DSN: Final = re.compile(
+    r"https?://[A-Za-z0-9]{1,128}@"
+    r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}(:[1-5]?[0-9]{1,4})?(/[\w.~-]{1,64}){0,4}/[0-9]{1,20}",
+    re.ASCII,
+)
+"""A subset of what the SDK reads, so that it never meets one that makes it raise and quote it."""
+
+
+class SentryTable(Table):
+    """Where alerts go besides the log; see sentry.py. Without a DSN nothing is loaded or sent."""
+
+    dsn: SecretStr | None = None
+    environment: Name = "production"
+
+    @field_validator("dsn")
+    @classmethod
+    def _is_dsn(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not _DSN.fullmatch(value.get_secret_value()):
+            raise ValueError("must be as Sentry shows it: https://KEY@HOST/PROJECT")
+        return value
+
+    def places_of_secrets(self) -> Iterator[str]:
+        """Where they stand, in dotted paths of the file."""
+        if self.dsn is not None:
+            yield "sentry.dsn"
+
+    def livemode_faults(self) -> Iterator[str]:
+        """What livemode refuses: ids of payments would travel in the clear."""
+        if self.dsn is not None and not self.dsn.get_secret_value().startswith("https:"):
+            yield "sentry.dsn: in livemode https://"
 
 
 def out_of_order(

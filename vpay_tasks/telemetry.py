@@ -12,8 +12,9 @@ import logging
 import sys
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from vpay_tasks.errors import Severity, VpayError, describe
 
@@ -81,6 +82,46 @@ def reset_after_fork() -> None:
     """A child's counters start at nothing; the parent keeps its own."""
     with _counts_lock:
         _counts.clear()
+    for listener in _listeners:
+        listener.begin()
+
+
+class Listener(Protocol):
+    """Hears of alerts, besides the log."""
+
+    def begin(self) -> None:
+        """In a process that was forked: what the parent had (threads, locks) is not there."""
+
+    def tell(
+        self,
+        severity: Severity,
+        sentence: str,
+        fields: Mapping[str, Any],
+        error: BaseException | None,
+    ) -> None:
+        """Must neither wait nor raise: whoever alerts may be in the middle of a payment."""
+
+    def flush(self) -> None:
+        """Before the process ends; returns within FLUSH_S."""
+
+
+FLUSH_S: Final = 1.0
+"""How long a process that ends waits for what its listeners have not sent. Lower: the alert
+that says why it ends is lost with it; higher: it comes out of the five seconds between a
+worker's grace and its supervisor's patience."""
+
+_listeners: list[Listener] = []
+
+
+def send_alerts_to(*listeners: Listener) -> None:
+    """From now on, and to nobody else."""
+    _listeners[:] = listeners
+
+
+def flush_alerts() -> None:
+    """What every process of ours calls before it ends."""
+    for listener in _listeners:
+        listener.flush()
 
 
 _LEVEL: Final = {
@@ -100,18 +141,29 @@ def say(severity: Severity, sentence: str, **fields: Any) -> None:
 def alert(severity: Severity, sentence: str, **fields: Any) -> None:
     """One line that somebody must see. Call it on the transition into a bad state, not at
     each look at it."""
+    _alert(severity, sentence, fields, None)
+
+
+def _alert(
+    severity: Severity, sentence: str, fields: dict[str, Any], error: BaseException | None
+) -> None:
     count("alerts")
     if severity is Severity.PAGE:
         count("pages")
     log.log(_LEVEL[severity], sentence, extra={"fields": {**fields, "alert": True}})
+    for listener in _listeners:
+        listener.tell(severity, sentence, fields, error)
 
 
 def report_failure(error: BaseException, sentence: str, **fields: Any) -> None:
     """The failure line of whatever ended by `error`: its severity decides level and alert.
     An unclassified exception is a bug and pages."""
     severity = error.severity if isinstance(error, VpayError) else Severity.PAGE
-    tell = alert if severity.alerts else say
-    tell(severity, sentence, error=describe(error), **fields)
+    told = {"error": describe(error), **fields}
+    if severity.alerts:
+        _alert(severity, sentence, told, error)
+    else:
+        say(severity, sentence, **told)
 
 
 class JsonLines(logging.Formatter):

@@ -25,7 +25,7 @@ from vpay_tasks.handlers import (
 from vpay_tasks.handlers.context import Context
 from vpay_tasks.inbox import vendors
 from vpay_tasks.inbox.registry import GRANTS
-from vpay_tasks.parts import database, inbox, rails, rails_or_faults, refuse
+from vpay_tasks.parts import database, inbox, rails, rails_or_faults, refuse, send_alerts
 from vpay_tasks.runtime import actor
 from vpay_tasks.runtime.broker import make as make_broker
 from vpay_tasks.runtime.carrier import CarryingBroker
@@ -37,7 +37,16 @@ from vpay_tasks.telemetry import alert, say
 from vpay_tasks.webhooks import vetting
 from vpay_tasks.webhooks.endpoints import Endpoints
 
-__all__ = ["context", "database", "dispatcher", "inbox", "rails", "registry", "worker"]
+__all__ = [
+    "context",
+    "database",
+    "dispatcher",
+    "inbox",
+    "rails",
+    "registry",
+    "send_alerts",
+    "worker",
+]
 
 BUILT_IN = (
     poll_charge,
@@ -93,6 +102,7 @@ def registry(settings: Settings) -> task.Registry:
 
 def worker(settings: Settings, path: Path | None) -> CarryingBroker:
     """The broker of a worker process, with one actor per queue declared on it."""
+    send_alerts(settings, "worker")
     known = registry(settings)
     made = context(settings, path)
     _tell_of_grants(settings)
@@ -130,6 +140,7 @@ def dispatcher(settings: Settings, path: Path | None = None) -> Daemon:
     faults = vetting.faults(settings)
     vendors.build(settings.inbox, faults)
     refuse(faults)
+    send_alerts(settings, "dispatcher")
     known = registry(settings)
     strays = {item.kind.queue for item in known} - set(settings.dispatch.queues)
     if strays:

@@ -12,7 +12,13 @@ from vpay_tasks.webhooks import vetting
 
 KEY = "dmlkZW8ga2lsbGVkIHRoZSByYWRpbyBzdGFyIC4uLi4="
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-ENV = {"PAYER_KEY": KEY, "HOOK_SECRET": SECRET, "OLD_SECRET": SECRET + "x"}
+DSN = "https://0123456789abcdef@sentry.example.com/7"
+ENV = {
+    "PAYER_KEY": KEY,
+    "HOOK_SECRET": SECRET,
+    "OLD_SECRET": SECRET + "x",
+    "PLAIN_DSN": DSN.replace("https", "http"),
+}
 
 GOOD = """
 [livemode]
@@ -61,6 +67,8 @@ def test_livemode_is_read_when_nothing_of_a_sandbox_is_beside_it(tmp_path: Path)
         (changed("https://proxy", "http://proxy"), "rails.mtn_momo.base_url: in livemode https"),
         (changed("proxy.", "sandbox."), "rails.mtn_momo.base_url: a sandbox's or a stand-in's"),
         (changed("proxy.", "MockRail."), "rails.mtn_momo.base_url: a sandbox's or a stand-in's"),
+        (GOOD + f"[sentry]\ndsn = '{DSN}'\n", "sentry.dsn: in livemode ${NAME} or"),
+        (GOOD + "[sentry]\ndsn = '${PLAIN_DSN}'\n", "sentry.dsn: in livemode https://"),
         (changed("https://hooks", "http://hooks"), "url: ssrf_blocked: SCHEME"),
         (changed("hooks.", "wiremock."), "url: ssrf_blocked: HOST_NAME"),
         (changed("hooks.example.com", "localhost"), "url: ssrf_blocked: HOST_NAME"),
@@ -76,6 +84,7 @@ def test_a_sandboxs_setting_beside_real_money_is_a_fault_by_name(
     assert fault in found
     assert SECRET not in found
     assert KEY not in found
+    assert DSN.partition("@")[0] not in found
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from vpay_tasks.runtime.drain import TWICE_S
 from vpay_tasks.runtime.metrics import Metrics
 from vpay_tasks.runtime.timers import Listener, Reaper, Seeder, Timer
 from vpay_tasks.store.db import Connection, Database
-from vpay_tasks.telemetry import say
+from vpay_tasks.telemetry import flush_alerts, say
 
 
 class Daemon:
@@ -73,6 +73,7 @@ class Daemon:
         self._database.close()
         self._broker.close()
         say(Severity.INFO, "dispatcher ended", action="end", dispatcher=self._dispatcher.id)
+        flush_alerts()
         return 0
 
     def _stopped(self) -> bool:

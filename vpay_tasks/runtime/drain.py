@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from vpay_tasks.errors import Severity
-from vpay_tasks.telemetry import alert, report_failure, say
+from vpay_tasks.telemetry import alert, flush_alerts, report_failure, say
 
 TWICE_S: Final = 1.0
 """A process group's signal arrives twice: from the sender, and forwarded by the master. A
@@ -96,6 +96,7 @@ class Drain:
 def give_up(hand_back: Callable[[], None]) -> NoReturn:
     """End this process now; `hand_back` is its last statement, so that no abandoned thread
     goes on calling anybody after its row was given away."""
+    flush_alerts()
     try:
         hand_back()
     except Exception as error:  # noqa: BLE001 - nothing may keep this process

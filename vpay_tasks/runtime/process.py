@@ -26,7 +26,7 @@ from vpay_tasks.runtime.run_job import Runner
 from vpay_tasks.runtime.settle import Settler
 from vpay_tasks.runtime.watchdog import Watchdog
 from vpay_tasks.store import db, jobs, workers
-from vpay_tasks.telemetry import alert, reset_after_fork, say
+from vpay_tasks.telemetry import alert, flush_alerts, reset_after_fork, say
 
 LOOK_S: Final = 0.05
 """Between looks whether the last job of a draining process has ended."""
@@ -88,6 +88,7 @@ class WorkerProcess(dramatiq.Middleware):
                 error=describe(error),
                 exit=code,
             )
+            flush_alerts()
             sys.exit(code)
 
     def _boot(self, queues: list[str], threads: int) -> None:
@@ -144,6 +145,7 @@ class WorkerProcess(dramatiq.Middleware):
         self._pulse.stop()
         self._context.db.close()
         say(Severity.INFO, "worker ended", action="end", worker=self._id)
+        flush_alerts()
 
     def _begin_drain(self) -> None:
         if self._broker is None or self._runner is None:

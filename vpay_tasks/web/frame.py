@@ -17,8 +17,8 @@ from starlette.routing import Route
 
 from vpay_tasks.config import Settings
 from vpay_tasks.errors import Internal, Severity, VpayError
-from vpay_tasks.parts import database, inbox, rails
-from vpay_tasks.telemetry import report_failure, say
+from vpay_tasks.parts import database, inbox, rails, send_alerts
+from vpay_tasks.telemetry import flush_alerts, report_failure, say
 from vpay_tasks.web import callbacks, events, health, receiver
 from vpay_tasks.web.desk import Desk
 from vpay_tasks.web.metrics import Seen
@@ -36,6 +36,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def make(settings: Settings) -> Starlette:
     """The app of these settings; connects nothing. Raises Configuration with every fault of
     the rails, or of the inbox."""
+    send_alerts(settings, "web")
     threads, built = settings.web.threads, rails(settings)
     # One more than the threads, for the reader of verdicts.
     db = database(settings, application="vpay web", size=threads + 1)
@@ -60,6 +61,7 @@ def make(settings: Settings) -> Starlette:
         desk.inbox.close()
         desk.database.close()
         say(Severity.INFO, "web ended", action="end")
+        flush_alerts()
 
     app = Starlette(
         routes=[_answered(route) for route in routes],
