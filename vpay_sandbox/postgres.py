@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Literal, Self
@@ -36,6 +36,7 @@ class Postgres:
     otherwise the data lies in a private folder (`.data`) that close() removes. Data that is
     already in `folder/data` is used again. fsync is on unless `settings` says otherwise; settings
     are server parameters by name. `version` is a major one; other than the wheel's are fetched.
+    `initdb` are further words for the program of that name.
     A server dies with this process, even by kill -9.
     """
 
@@ -46,8 +47,10 @@ class Postgres:
         port: int | None = None,
         settings: Mapping[str, str] = MappingProxyType({}),
         version: int = versions.WHEEL,
+        initdb: Sequence[str] = (),
     ) -> None:
         self._folder = folder.resolve()
+        self._initdb = initdb
         self._version = version
         self._wanted_port = port
         self._settings = {**DEFAULTS, **settings}
@@ -111,7 +114,7 @@ class Postgres:
         if self._data is None:
             self._data = self._choose_data()
         if not (self._data / "PG_VERSION").exists():
-            self._initdb()
+            self._make_data()
         for _ in range(PORT_TRIES):
             # A restart keeps the port: clients hold its URL.
             first_start = self._port is None
@@ -184,7 +187,7 @@ class Postgres:
         # Nothing of the caller's PG* variables, locale or library path may reach the server.
         return {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 
-    def _initdb(self) -> None:
+    def _make_data(self) -> None:
         """Made beside and renamed: half a cluster is never taken for a whole one."""
         part = self.data.with_suffix(".part")
         if part.exists():
@@ -192,17 +195,24 @@ class Postgres:
         part.mkdir(mode=0o700)
         if self._account is not None:
             os.chown(part, self._account.uid, self._account.gid)
-        argv: list[str | Path] = [
+        self._fill(part)
+        part.rename(self.data)
+
+    def _fill(self, part: Path) -> None:
+        """A new cluster in the empty folder `part`."""
+        self._tool(
             self.bin("initdb"),
             *("-D", part, "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust"),
-            "--no-sync",
-            "--no-instructions",
-        ]
+            *("--no-sync", "--no-instructions", *self._initdb),
+        )
+        (part / "pg_hba.conf").write_text(HBA)
+
+    def _tool(self, *argv: str | Path) -> None:
+        """Runs a program of this Postgres to its end, as the server's user."""
         done = spawn(argv, log=self.log, env=self._env(), account=self._account).wait()
         if done != 0:
-            raise SandboxError(f"initdb failed; the end of {self.log}:\n{tail(self.log)}")
-        (part / "pg_hba.conf").write_text(HBA)
-        part.rename(self.data)
+            name = Path(argv[0]).name
+            raise SandboxError(f"{name} failed; the end of {self.log}:\n{tail(self.log)}")
 
     def _launch(self) -> bool:
         """True when ready, False when the server gave up."""

@@ -12,7 +12,7 @@
     │   ├── RailCredentials    it refused our own credentials
     │   └── RailMismatch       it answered for another reference, amount or currency
     ├── Storage            Postgres failed to answer
-    │   └── AmbiguousCommit    a COMMIT was sent and its answer was lost
+    │   └── AmbiguousCommit    a COMMIT was sent, and whether it stands is unknown
     ├── Broker             the message broker failed to answer
     ├── Configuration      the settings or the credentials are wrong
     ├── NotBuilt           the code does not do this (yet)
@@ -157,7 +157,8 @@ class Storage(VpayError):
 
 
 class AmbiguousCommit(Storage):
-    """The connection broke while a COMMIT was on its way: it may or may not have happened."""
+    """The connection broke while a COMMIT was on its way: it may or may not have happened. Or
+    it did, and a failover may undo it: its wait for a standby was called off."""
 
 
 class Broker(VpayError):

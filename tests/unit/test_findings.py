@@ -12,7 +12,14 @@ from vpay_tasks.doctor.facts import Facts, Work
 from vpay_tasks.doctor.finding import RANK, Finding
 from vpay_tasks.doctor.findings import find
 from vpay_tasks.errors import DeadReason, Severity
-from vpay_tasks.store.checkup import Checkup, ClosedLane, IdleTransaction, Server
+from vpay_tasks.store import vitals
+from vpay_tasks.store.checkup import (
+    Checkup,
+    ClosedLane,
+    CommitsWaiting,
+    IdleTransaction,
+    Server,
+)
 from vpay_tasks.store.gauges import Gauges, StateCount, WorkerStats
 from vpay_tasks.store.inbox import Waiting
 from vpay_tasks.store.vitals import Holder, Vitals
@@ -42,11 +49,11 @@ def work(
     ages: dict[str, float] | None = None,
     workers: tuple[WorkerStats, ...] = (WORKER,),
     checkup: Checkup | None = None,
-    **vitals: Any,
+    **more: Any,
 ) -> Work:
     return Work(
         Gauges(counts, ages or {"payments": 1.0}, workers, (), None),
-        Vitals(**{"dispatchers": 1, "live_dispatchers": 1, "vacuum_age": 5.0, **vitals}),
+        Vitals(**{"dispatchers": 1, "live_dispatchers": 1, "vacuum_age": 5.0, **more}),
         checkup or Checkup(),
     )
 
@@ -254,6 +261,12 @@ def test_a_healthy_system_has_no_finding() -> None:
             'GRANT pg_read_all_stats TO "app";',
         ),
         (
+            checked(commits_waiting=CommitsWaiting(3, 5.1)),
+            "standby_awaited",
+            "page",
+            "ALTER SYSTEM SET synchronous_standby_names = ''; SELECT pg_reload_conf();",
+        ),
+        (
             checked(idle=(IdleTransaction(8, "psql", 61.0),)),
             "transaction_idle",
             "warn",
@@ -327,6 +340,16 @@ def test_a_missing_dispatcher_is_told_once_and_not_by_what_follows_from_it() -> 
 def test_a_transaction_that_holds_the_horizon_is_not_told_twice() -> None:
     both = work(horizon=(HELD,), checkup=Checkup(idle=(IdleTransaction(7, "report", 301.0),)))
     assert [f.code for f in find(replace(HEALTHY, work=both))] == ["horizon_held"]
+
+
+def test_a_commit_that_waits_for_its_standby_is_never_to_be_ended() -> None:
+    awaits = replace(HELD, state=vitals.AWAITS_STANDBY)
+    waits = work(horizon=(awaits,), checkup=Checkup(commits_waiting=CommitsWaiting(1, 301.0)))
+    (finding,) = find(replace(HEALTHY, work=waits))
+    assert finding.code == "standby_awaited"
+    assert "terminate" not in finding.remedy
+    brief = work(checkup=Checkup(commits_waiting=CommitsWaiting(1, 5.0)))
+    assert find(replace(HEALTHY, work=brief)) == []
 
 
 @pytest.mark.parametrize("reason", list(DeadReason))

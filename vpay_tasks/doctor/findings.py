@@ -27,7 +27,7 @@ def find(facts: Facts) -> list[Finding]:
         work = facts.work
         found += [*_dispatch(facts, work), *_queues(facts, work), *_jobs(facts, work)]
         found += [*_money(work), *books.kept(work.books), *_webhooks(work)]
-        found += postgres.held_up(work, facts.server)
+        found += [*postgres.standbys(work), *postgres.held_up(work, facts.server)]
     return sorted(found, key=lambda finding: RANK.index(finding.severity))
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from vpay_tasks.doctor.facts import Facts, Work
-from vpay_tasks.doctor.finding import Finding, identifier, listed, literal, named
+from vpay_tasks.doctor.finding import Finding, identifier, listed, literal, many, named
 from vpay_tasks.errors import Severity, sanitise
 from vpay_tasks.status import human
+from vpay_tasks.store import vitals
 from vpay_tasks.store.checkup import Server
 from vpay_tasks.store.vitals import Holder
 
@@ -26,6 +27,11 @@ DEAD_ROWS: Final = 10_000
 VACUUM_S: Final = 600.0
 """The table asks for vacuum at 1,000 dead rows and the server looks every minute: ten times
 both is not a matter of the moment."""
+
+
+AWAITED_S: Final = 5.0
+"""Age of a commit that waits for a standby. Lower: a slow one is a finding; higher: payments
+stand still, and the doctor calls it healthy."""
 
 
 POOLED: Final = {
@@ -128,7 +134,23 @@ def held_up(work: Work, server: Server | None) -> Iterator[Finding]:
         )
 
 
+def standbys(work: Work) -> Iterator[Finding]:
+    waiting = work.checkup.commits_waiting
+    if waiting is not None and waiting.seconds > AWAITED_S:
+        yield Finding(
+            "standby_awaited",
+            Severity.PAGE,
+            f"{many(waiting.number, 'commit waits', 'commits wait')} for a synchronous standby,"
+            f" the oldest for {human(waiting.seconds)}: nothing is written. Start the standby."
+            " Cancel or end no session: what it wrote would stand on this server alone. Without"
+            " a standby writes go on by this, and a failover forgets them:",
+            "ALTER SYSTEM SET synchronous_standby_names = ''; SELECT pg_reload_conf();",
+        )
+
+
 def _holds(one: Holder) -> bool:
+    if one.state == vitals.AWAITS_STANDBY:
+        return False  # told by what it waits for; to end it is the wrong remedy
     return (one.seconds or 0.0) > HELD_S or one.transactions > HELD_TRANSACTIONS
 
 

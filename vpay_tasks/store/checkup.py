@@ -40,6 +40,14 @@ class IdleTransaction:
 
 
 @dataclass(frozen=True)
+class CommitsWaiting:
+    """Commits that wait for a synchronous standby; `seconds` of the oldest."""
+
+    number: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class ClosedLane:
     """A lane from which nothing is claimed: paused by a person, or its circuit is open."""
 
@@ -53,6 +61,7 @@ class Checkup:
     """What a migrated database answered. `given_up`: deliveries of a day by their state."""
 
     idle: tuple[IdleTransaction, ...] = ()
+    commits_waiting: CommitsWaiting | None = None
     missing_singletons: tuple[str, ...] = ()
     closed_lanes: tuple[ClosedLane, ...] = ()
     given_up: dict[str, int] = field(default_factory=dict)
@@ -62,6 +71,7 @@ def look(connection: sql.Connection, *, singletons: Sequence[str]) -> Checkup:
     """Everything at once; `singletons` are the dedupe keys that should stand. Raises Storage."""
     return Checkup(
         idle=tuple(idle_transactions(connection)),
+        commits_waiting=commits_waiting(connection),
         missing_singletons=tuple(missing_keys(connection, singletons)),
         closed_lanes=tuple(closed_lanes(connection)),
         given_up=given_up(connection),
@@ -86,6 +96,12 @@ def idle_transactions(
     """Those silent for longer than `silence`, the longest first."""
     rows = sql.run(connection, SQL["idle_transactions"], {"silence": silence})
     return [IdleTransaction(*row) for row in rows]
+
+
+def commits_waiting(connection: sql.Connection) -> CommitsWaiting | None:
+    """None where none waits, or this role may not see it."""
+    rows = sql.run(connection, SQL["commits_waiting"])
+    return CommitsWaiting(*rows[0]) if rows else None
 
 
 def missing_keys(connection: sql.Connection, keys: Sequence[str]) -> list[str]:

@@ -24,6 +24,16 @@ WHERE datname = current_database()
 ORDER BY seconds DESC
 LIMIT 10
 
+-- name: commits_waiting
+-- Commits that their synchronous standbys have not confirmed: how many, and for how long the
+-- oldest has waited.
+SELECT count(*),
+    max(extract(epoch FROM clock_timestamp() - query_start))::double precision
+FROM pg_catalog.pg_stat_activity
+WHERE datname = current_database()
+    AND wait_event = 'SyncRep'
+HAVING count(*) > 0
+
 -- name: missing_keys
 SELECT wanted.key
 FROM unnest(%(keys)s::text[]) AS wanted (key)

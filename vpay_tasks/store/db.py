@@ -20,7 +20,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from vpay_tasks.config import KeysTable, Pooled, WindowsTable
 from vpay_tasks.errors import Internal, Severity, Storage, describe
-from vpay_tasks.store import sql
+from vpay_tasks.store import sql, standbys
 from vpay_tasks.telemetry import say
 
 Abandon = psycopg.Rollback
@@ -72,7 +72,7 @@ CHECKOUT_TIMEOUT_S: Final = 10.0
 """Longer waits hide an exhausted pool; shorter ones fail in a burst that would pass."""
 
 
-class Connection(psycopg.Connection[sql.Row]):
+class Connection(standbys.Listening, psycopg.Connection[sql.Row]):
     """A connection of ours: remembers which jobs its transaction wants awake."""
 
     _hints: set[str] | None = None
@@ -160,7 +160,8 @@ class Database:
 
     @contextmanager
     def transaction(self, *, patience: float = CHECKOUT_TIMEOUT_S) -> Iterator[Connection]:
-        """A unit of work. Raises AmbiguousCommit when the COMMIT's answer was lost."""
+        """A unit of work. Raises AmbiguousCommit when the COMMIT's answer was lost, or its
+        standby was not waited for."""
         with self.connection(patience=patience) as connection:
             connection.hints.clear()
             with unit_of_work(connection):
@@ -225,7 +226,8 @@ def unit_of_work(connection: Connection) -> Iterator[Connection]:
             "an SQL error was swallowed inside a unit of work: COMMIT would silently roll back"
         )
     try:
-        connection.execute("COMMIT")
+        with standbys.waited_for(connection, "COMMIT"):
+            connection.execute("COMMIT")
     except psycopg.Error as error:
         raise sql.classified(error, "COMMIT", ambiguous=sql.broken(connection)) from error
 

@@ -27,6 +27,7 @@ from vpay_tasks.errors import (
     Storage,
     VpayError,
 )
+from vpay_tasks.store import standbys
 from vpay_tasks.telemetry import say
 
 SLOW_S: Final = 1.0
@@ -87,7 +88,8 @@ def run(
     """Execute `statement` and return its rows (none for one that returns none).
 
     Raises Storage for whatever time may heal, AmbiguousCommit when the connection broke
-    under a statement that commits by itself, Conflict, InvalidRequest, Internal.
+    under a statement that commits by itself or its standby was not waited for, Conflict,
+    InvalidRequest, Internal.
     """
     begun = time.monotonic()
     commits_itself = connection.info.transaction_status == TransactionStatus.IDLE
@@ -95,7 +97,8 @@ def run(
         # The text is a file's, never built at run time. The rows are ours to read, whatever
         # the application has its own connection make of them.
         cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
-        cursor.execute(statement.query, statement.given(params))
+        with standbys.waited_for(connection, statement.name):
+            cursor.execute(statement.query, statement.given(params))
         return cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else []
     except psycopg.Error as error:
         ambiguous = commits_itself and broken(connection)
@@ -128,7 +131,11 @@ def run_together(connection: Connection, calls: Sequence[Bound]) -> list[Row]:
     """
     names = "+".join(call.statement.name for call in calls)
     try:
-        with connection.pipeline(), connection.transaction():
+        with (
+            standbys.waited_for(connection, names),
+            connection.pipeline(),
+            connection.transaction(),
+        ):
             for call in calls:
                 cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
                 cursor.execute(call.statement.query, call.statement.given(call.params))

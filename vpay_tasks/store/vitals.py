@@ -19,6 +19,10 @@ SILENCE_S: Final = 15.0
 higher: one that is, is found later."""
 
 
+AWAITS_STANDBY: Final = "waits for a standby"
+"""The state of a holder whose COMMIT waits for its synchronous standby."""
+
+
 @dataclass(frozen=True)
 class Holder:
     """Something that keeps dead rows from being removed: a `session`, a `prepared`

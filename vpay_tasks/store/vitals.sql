@@ -2,10 +2,12 @@
 -- Who keeps vacuum from removing dead rows of this database: the oldest of each sort. Rows
 -- of vpay.jobs die by the thousand, and claims read past those that can't be removed.
 -- Sessions of other databases hold nothing here; vacuum itself is left out, as Postgres
--- does. No text of any query. A role without pg_read_all_stats sees no start of others'
+-- does. A commit that waits for its standby is told apart: it is not to be ended. No text of
+-- any query. A role without pg_read_all_stats sees no start of others'
 -- transactions: seconds is then null, and only the age in transactions tells.
 (
-    SELECT 'session', pid, application_name, state,
+    SELECT 'session', pid, application_name,
+        CASE WHEN wait_event = 'SyncRep' THEN 'waits for a standby' ELSE state END,
         extract(epoch FROM clock_timestamp() - xact_start)::double precision AS seconds,
         greatest(age(backend_xmin), age(backend_xid))::bigint AS transactions
     FROM pg_catalog.pg_stat_activity
