@@ -19,6 +19,7 @@ from vpay_tasks import telemetry
 LEVELS = {
     "errors": 0,
     "placeholders": 0,
+    "secrecy": 0,
     "stand_ins": 0,
     "tables": 0,
     "telemetry": 1,

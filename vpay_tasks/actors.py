@@ -10,10 +10,11 @@ import sys
 
 import dramatiq
 
-from vpay_tasks import config, telemetry, wiring
+from vpay_tasks import config, secrecy, telemetry, wiring
 from vpay_tasks.errors import VpayError
 
 try:
+    secrecy.leave_no_core()
     telemetry.log_as_json()
     broker = wiring.worker(config.load(), config.settings_path())
 except VpayError as error:

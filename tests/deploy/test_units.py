@@ -94,6 +94,13 @@ def test_supervisors_wait_for_longer_than_the_grace() -> None:
         assert float(OURS[name]["stop_grace_period"].removesuffix("s")) >= grace + 5
 
 
+def test_no_process_may_write_its_memory_to_a_disk() -> None:
+    for path in UNITS:
+        assert directive(path.read_text("utf-8"), "LimitCORE") == "0"
+    for service in OURS.values():
+        assert service["ulimits"] == {"core": 0}
+
+
 def test_the_target_wants_a_dispatcher_and_two_groups_for_every_queue() -> None:
     target = (DEPLOY / "systemd" / "vpay.target").read_text("utf-8")
     wanted = [name for line in re.findall(r"^Wants=(.*)$", target, re.M) for name in line.split()]

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from vpay_tasks import config, telemetry, wiring
+from vpay_tasks import config, secrecy, telemetry, wiring
 from vpay_tasks.cli import (
     charges,
     deliveries,
@@ -76,6 +76,7 @@ def _is_text(word: str) -> bool:
 
 def _told(run: Callable[[], int], *, role: str | None = None) -> int:
     """The exit code of `run`, or of the error that it raised, told without a traceback."""
+    secrecy.leave_no_core()
     try:
         code = run()
         sys.stdout.flush()

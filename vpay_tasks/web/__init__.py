@@ -14,7 +14,7 @@ import sys
 
 from starlette.applications import Starlette
 
-from vpay_tasks import config, telemetry
+from vpay_tasks import config, secrecy, telemetry
 from vpay_tasks.errors import VpayError
 from vpay_tasks.web import frame
 
@@ -25,6 +25,7 @@ def __getattr__(name: str) -> object:
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
+        secrecy.leave_no_core()
         telemetry.log_as_json()
         frame.quieten_the_server()
         made = frame.make(config.load())
