@@ -76,6 +76,15 @@ WAITS_ALLOWED: dict[str, str] = {
     # file: why it may hold what the rule forbids
 }
 
+CLOCKS = {
+    "vpay_tasks/cli/doctor.py": "the hour of a report, for the eye: Postgres may be out of reach",
+    "vpay_tasks/cli/webhooks.py": "signs by hand, for a receiver to try",
+    "vpay_tasks/inbox/receive.py": "compared with the time that a vendor signed",
+    "vpay_tasks/webhooks/sign.py": "the check that a receiver runs on its own machine",
+}
+"""Who may read this machine's wall clock, and why: nothing that the database keeps or compares
+is decided by it."""
+
 LOADED_BY_NAME = {
     "vpay_tasks/parts.py": "where alerts go: without a DSN its library need not be there",
     "vpay_tasks/rails/__init__.py": "a third party's rail, which the settings name",
@@ -134,6 +143,18 @@ def test_no_import_is_deferred() -> None:
         for m in PRODUCT
         for i in m.imports
         if i.deferred
+    )
+
+
+def test_postgres_has_the_only_clock() -> None:
+    none(
+        f"{m.where}:{n.lineno}: {ast.unparse(n)}: every machine has another one: take now() from"
+        " the statement that reads the row, or give a reason (tests/test_house.py: CLOCKS)"
+        for m in PRODUCT
+        for n in m.nodes
+        if isinstance(n, ast.Attribute)
+        and ast.unparse(n) in {"time.time", "datetime.now", "datetime.utcnow", "datetime.today"}
+        and m.where not in CLOCKS
     )
 
 

@@ -28,6 +28,11 @@ from vpay_tasks.payments import (
 from vpay_tasks.store import intents
 from vpay_tasks.store.db import Database
 
+WAITING = (
+    "SELECT count(*) FROM pg_stat_activity"
+    " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+)
+
 ADA = {"name": "Ada Byron", "email": "ada@example.com", "phone": "+46733123601"}
 
 
@@ -92,20 +97,20 @@ def test_metadata_is_merged_key_by_key(database: Database) -> None:
     assert after.metadata == {"since": "1843"}
 
 
-def test_two_updates_of_different_keys_both_last(database: Database) -> None:
+def test_two_updates_of_different_keys_both_last(
+    database: Database, eventually: Eventually
+) -> None:
     ada = make_customer(database, metadata={})
-    held = threading.Event()
 
     def second() -> None:
         with database.transaction() as tx:
-            held.set()
             update_customer(tx, MERCHANT, ada.id, metadata={"b": "2"})
 
     other = threading.Thread(target=second)
     with database.transaction() as tx:
         update_customer(tx, MERCHANT, ada.id, metadata={"a": "1"})
         other.start()
-        assert held.wait(10)
+        eventually(lambda: scalar(database, WAITING))
     other.join(10)
     metadata = "SELECT metadata::text FROM vpay.customers"
     assert json.loads(scalar(database, metadata)) == {"a": "1", "b": "2"}
@@ -268,8 +273,7 @@ def test_a_settlement_under_way_is_waited_for_and_its_event_redacted(
         failed = intents.fall_back(tx, intent.id, FailureCode.PAYER_TIMEOUT)
         assert failed is not None
         erasing.start()
-        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        eventually(lambda: scalar(database, waiting))
+        eventually(lambda: scalar(database, WAITING))
         settlement.tell(tx, EventType.PAYMENT_INTENT_PAYMENT_FAILED, failed, None)
     erasing.join(10)
     told = [body for body in bodies(database, ada) if body["type"].startswith("payment_intent")]

@@ -206,6 +206,33 @@ def test_a_lost_start_is_overruled_also_when_postgres_is_away_for_a_while(
     assert row(database, job) is None
 
 
+@pytest.mark.parametrize("answers", range(10))
+def test_an_overruling_may_lose_its_own_answer_wherever_it_is(
+    database: Database, dsn: str, ran: list[Any], eventually: Eventually, answers: int
+) -> None:
+    """The connection that overrules a lost start is cut, too, after `answers` of its own."""
+    a_worker(database)
+    with proxy.before(dsn) as (line, through), ThreadPoolExecutor(1) as pool:
+        shaky = Database(through, application="shaky")
+        bench = Bench(shaky, dsn)
+        bench.task(lambda job, ctx: ran.append(job.id))
+        first, job = a_job(database), a_job(database)
+        with database.connection() as connection:
+            one, other = claimed(connection).messages
+        bench.runner.run_message(Envelope("default", tuple(one.ids), one.lease))
+        line.refuse_after_answer()
+        envelope = Envelope("default", tuple(other.ids), other.lease)
+        running = pool.submit(bench.runner.run_message, envelope)
+        eventually(lambda: (row(database, job) or {}).get("starts") == 1)
+        line.cut_on_answer(skip=answers)
+        line.accept_again()
+        running.result()
+        bench.close()
+        shaky.close()
+    assert ran == [first, job]
+    assert row(database, job) is None
+
+
 def test_a_finishing_whose_commit_lost_its_answer_stands_and_is_not_run_again(
     database: Database, dsn: str, ran: list[Any]
 ) -> None:

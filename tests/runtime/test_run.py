@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
 
 from tests.factories import a_job, started
+from tests.runtime.bench import Bench
 from vpay_tasks.runtime.pulse import Pulse
 from vpay_tasks.runtime.run import Run, Running, lease_clock
 from vpay_tasks.store import workers
@@ -58,3 +62,31 @@ def test_a_renewal_that_passed_over_a_locked_row_prolongs_nothing(
         tx.execute(b"SELECT 1 FROM vpay.jobs FOR UPDATE")
         beat(dsn, run)
     assert run.held_until - lease_clock() <= 5
+
+
+def test_the_trust_in_a_lease_ends_before_the_lease_does(
+    bench: Bench, database: Database, dsn: str
+) -> None:
+    """It counts from before a statement was sent, the lease from when it arrived: whoever was
+    stopped while the answer came must not believe that it has longer."""
+    ahead = time.time() - lease_clock()
+    trusted: list[tuple[float, float]] = []
+
+    def looks(job: Run, ctx: Any) -> None:
+        trusted.append((job.held_until + ahead, _lease_until(database)))
+        beat(dsn, job)
+        trusted.append((job.held_until + ahead, _lease_until(database)))
+
+    bench.task(looks)
+    a_job(database)
+    bench.run()
+    (started, lease), (renewed, longer) = trusted
+    assert started < lease < renewed < longer
+
+
+def _lease_until(database: Database) -> float:
+    with database.connection() as connection:
+        ((until,),) = connection.execute(
+            "SELECT extract(epoch FROM lease_until)::float8 FROM vpay.jobs"
+        ).fetchall()
+    return float(until)

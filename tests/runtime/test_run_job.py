@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -295,6 +296,8 @@ def test_a_message_is_over_once_the_last_of_its_jobs_is_settled(
         with pytest.raises(TimeoutError):
             running.result(timeout=0.2)
         assert sorted(run.id for run in bench.runner.running.all()) == [held, *mates]
+        overrun = {run.over_budget_by() for run in bench.runner.running.all()}
+        assert overrun == {-math.inf}, "what waits to be settled has no budget any more"
         connection.execute("COMMIT")
         running.result()
     assert row(database, held) is None

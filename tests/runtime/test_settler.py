@@ -130,6 +130,43 @@ def test_a_settle_that_never_reached_postgres_is_sent_again(
     assert row(database, runs[1].id) is None
 
 
+def test_a_settle_that_waits_for_postgres_is_written_before_the_settler_ends(
+    dsn: str, database: Database, runs: list[Run], eventually: Eventually
+) -> None:
+    with proxy.before(dsn) as (line, through):
+        settler = Settler(through, Registry(), application="test")
+        settler.start()
+        wait([submit(settler, runs[0], Ending(Verb.FINISH))])
+        line.refuse()
+        waiting = submit(settler, runs[1], Ending(Verb.FINISH))
+        eventually(lambda: waiting.tries >= 2)
+        line.accept_again()
+        settler.close()
+    assert row(database, runs[1].id) is None
+
+
+def test_only_a_finish_may_have_taken_a_row_that_is_gone(
+    dsn: str, database: Database, runs: list[Run], eventually: Eventually
+) -> None:
+    """The answer is lost and the row is gone: another run has ended what we meant to repeat."""
+    lost = telemetry.counts().get("settles_lost", 0)
+    with proxy.before(dsn) as (line, through):
+        settler = Settler(through, Registry(), application="test")
+        settler.start()
+        wait([submit(settler, runs[0], Ending(Verb.FINISH))])
+        line.hold()
+        pending = submit(settler, runs[1], Ending(Verb.RETRY, 600.0, "why"))
+        eventually(line.kept_back.is_set)
+        line.refuse()
+        with database.connection() as connection:
+            connection.execute("DELETE FROM vpay.jobs WHERE id = %s", (runs[1].id,))
+        line.release()
+        line.accept_again()
+        wait([pending])
+        settler.close()
+    assert telemetry.counts().get("settles_lost", 0) == lost + 1
+
+
 def test_a_stale_settle_is_counted_and_let_go(
     settler: Settler, database: Database, runs: list[Run]
 ) -> None:
