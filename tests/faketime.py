@@ -1,7 +1,8 @@
 """Processes whose clock is wrong: Debian's libfaketime, preloaded.
 
-No wheel brings it: without it the tests of tests/payments/test_clocks.py are left out, loudly;
-where CI is set, nothing may be left out.
+No wheel brings it: without it the tests of clocks (tests/payments/test_clocks.py) and of the
+model, whose clock is moved (tests/model/test_model.py), are left out, loudly; where CI is set,
+nothing may be left out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from vpay_sandbox import install
 from vpay_sandbox.postgres import Postgres
 
 LIBRARY: Final = next(iter(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None)
+
+NEED_IT: Final = ("test_clocks.py", "test_model.py")
 
 SLEEPING: Final = Path(__file__).parent / "odd_clock"
 """Where such a Python must look for modules: without it, it can't sleep."""
@@ -70,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if LIBRARY is not None:
         return
-    left_out = {item for item in items if item.path.name == "test_clocks.py"}
+    left_out = {item for item in items if item.path.name in NEED_IT}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 
@@ -78,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if LIBRARY is None:
         terminalreporter.write_line(
-            "NOT TESTED: clocks that are wrong. libfaketime is missing, so its tests were left"
-            " out (Debian, Ubuntu: apt-get install faketime)",
+            "NOT TESTED: clocks that are wrong, and the model. libfaketime is missing, so their"
+            " tests were left out (Debian, Ubuntu: apt-get install faketime)",
             red=True,
         )

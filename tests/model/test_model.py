@@ -1,0 +1,70 @@
+"""The whole installation as a model, in programs that are drawn anew each time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from tests.model.lab import drive, lab
+from tests.model.machine import Installation
+from tests.model.sim import never_happened
+from vpay_tasks.store import events, jobs, leases, settles, sql
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[Installation]]:
+    with lab(tmp_path_factory.mktemp("model")) as machine:
+        yield machine
+
+
+def test_no_program_breaks_a_promise(
+    machine: type[Installation], request: pytest.FixtureRequest
+) -> None:
+    seed = request.config.getoption("randomly_seed")
+    print(f"make sim ARGS='--steps 1 --seed {seed}' tries the same programs, and more of them")
+    drive(machine, seed, examples=25, steps=40, shrinks=False)
+    assert machine.record["jobs_finished"] > 0
+
+
+@pytest.mark.more(seconds=100)
+def test_what_is_rare_happens_and_breaks_no_promise(
+    machine: type[Installation], request: pytest.FixtureRequest
+) -> None:
+    seed = request.config.getoption("randomly_seed")
+    for number in range(6):
+        drive(machine, seed + number, examples=25, steps=50, shrinks=False)
+    assert never_happened(machine.record) == []
+
+
+BY_TOKEN = "jobs.id = given.id AND jobs.lease = given.lease"
+
+
+@pytest.mark.more(seconds=30)
+@pytest.mark.parametrize(
+    ("statements", "name", "guard", "without"),
+    [
+        (settles.SQL, "settle", BY_TOKEN, "jobs.id = given.id"),
+        (jobs.SQL, "start", BY_TOKEN, "jobs.id = given.id"),
+        (jobs.SQL, "start", "lease = %(run)s::uuid,", "lease = jobs.lease,"),
+        (jobs.SQL, "release", BY_TOKEN, "jobs.id = given.id"),
+        (leases.SQL, "reap_gone", "WHERE NOT EXISTS (", "WHERE true OR NOT EXISTS ("),
+        (events.SQL, "flip", "FROM flipped\n    JOIN", "FROM vpay.events AS flipped\n    JOIN"),
+    ],
+    ids=["settle", "start", "swap", "release", "reap", "fan-out"],
+)
+def test_a_guard_that_is_taken_out_is_missed(
+    machine: type[Installation],
+    monkeypatch: pytest.MonkeyPatch,
+    statements: sql.Statements,
+    name: str,
+    guard: str,
+    without: str,
+) -> None:
+    text = statements[name].text
+    assert guard in text
+    broken = dataclasses.replace(statements[name], text=text.replace(guard, without))
+    monkeypatch.setitem(statements, name, broken)
+    with pytest.raises(AssertionError, match=r"I[1-9]"):
+        drive(machine, 1, examples=150, steps=40, shrinks=False)
