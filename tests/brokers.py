@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from tests.rabbit import RABBITMQ, Rabbit
+from tests.tls import Certificates
 from vpay_sandbox.valkey import Valkey
 from vpay_tasks.runtime.carrier import key
 
@@ -147,8 +148,11 @@ def _own_valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServ
 
 
 @pytest.fixture(scope="session")
-def _own_rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
-    with RabbitServer(tmp_path_factory.mktemp("own-rabbitmq")) as server:
+def _own_rabbitmq(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[RabbitServer]:
+    folder = tmp_path_factory.mktemp("own-rabbitmq")
+    with RabbitServer(folder, certificate=certificates.good) as server:
         yield server
 
 

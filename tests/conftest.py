@@ -36,7 +36,8 @@ PG = int(os.environ.get("VPAY_TEST_PG", versions.WHEEL))
 # schema.sql is what one version's pg_dump writes, and the other versions bring none.
 collect_ignore = [] if versions.WHEEL == PG else ["schema/test_schema_dump.py"]
 
-pytest_plugins = ["tests.brokers", "tests.faketime", "tests.network", "tests.pooler"]
+# In the order in which they import each other.
+pytest_plugins = ["tests.tls", "tests.brokers", "tests.faketime", "tests.network", "tests.pooler"]
 
 LOOK_EVERY_S = 0.02
 

@@ -39,7 +39,11 @@ RABBITMQ: Final = _programs()
 class Rabbit:
     """One node. A restart keeps its port and its durable queues. Dies with this process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, certificate: Path | None = None) -> None:
+        """`certificate`: a file with its key, its chain and what signed it; then it also speaks
+        TLS, on a port of its own."""
+        self._certificate = certificate
+        self.tls_port = free_port()
         self._folder = folder.resolve()
         self._port: int | None = None
         self._mapper: subprocess.Popen[bytes] | None = None
@@ -147,6 +151,11 @@ class Rabbit:
             "disk_free_limit.absolute": "1MB",
             "log.console.level": "warning",
         }
+        if self._certificate is not None:
+            settings["listeners.ssl.1"] = f"127.0.0.1:{self.tls_port}"
+            for what in ("cacertfile", "certfile", "keyfile"):
+                settings[f"ssl_options.{what}"] = str(self._certificate)
+            settings["ssl_options.verify"] = "verify_none"
         (home / "rabbitmq.conf").write_text("".join(f"{k} = {v}\n" for k, v in settings.items()))
         (home / "advanced.config").write_text(f"[{{rabbit, [{EAGER}]}}].\n")
         (home / "enabled_plugins").write_text("[].\n")

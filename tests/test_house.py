@@ -22,6 +22,7 @@ LEVELS = {
     "secrecy": 0,
     "stand_ins": 0,
     "tables": 0,
+    "transport": 0,
     "telemetry": 1,
     "config": 1,
     "core": 2,

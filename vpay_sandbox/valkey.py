@@ -28,12 +28,21 @@ def valkey_server() -> Path:
 
 class Valkey:
     """One server on 127.0.0.1 that writes nothing to disk: a restart keeps the port and forgets
-    the data, as a broker may. `args=("--appendonly", "yes")` keeps it in `folder`.
+    the data, as a broker may. `args=("--appendonly", "yes")` keeps it in `folder`; `program` is
+    another server's, Redis' say.
 
     It dies with this process, even by kill -9.
     """
 
-    def __init__(self, folder: Path, *, port: int | None = None, args: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        args: Sequence[str] = (),
+        program: Path | None = None,
+    ) -> None:
+        self._program = program
         self._folder = folder.resolve()
         self._args = tuple(args)
         self._port = port
@@ -101,7 +110,8 @@ class Valkey:
 
     def _launch(self) -> bool:
         """True when ready, False when the server gave up."""
-        argv: list[str | Path] = [valkey_server(), "--port", str(self.port), "--dir", self._folder]
+        argv: list[str | Path] = [self._program or valkey_server(), "--port", str(self.port)]
+        argv += ["--dir", self._folder]
         argv += ["--bind", "127.0.0.1", "--daemonize", "no", "--save", "", "--appendonly", "no"]
         process = self._process = spawn([*argv, *self._args], log=self.log)
         try:

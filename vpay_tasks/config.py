@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -22,39 +21,20 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, Field, PrivateAttr, SecretStr, ValidationError, field_validator
 
+from vpay_tasks import transport
 from vpay_tasks.errors import Configuration
 from vpay_tasks.placeholders import Filling
 from vpay_tasks.stand_ins import faults_of_rails, places_of_credentials
 from vpay_tasks.tables import InboxTable, Name, Rungs, Seconds, SentryTable, Table, out_of_order
+from vpay_tasks.transport import Pooled, Verified, VerifiedPooled
 
 T = TypeVar("T", bound=Table)
 
 
-_HOST = re.compile(r"^(\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(:\d*)?$")
-"""One of the hosts of an address; Postgres takes several."""
-
-
-def _address(value: SecretStr, schemes: tuple[str, ...]) -> SecretStr:
-    """`value` if it is a URL of one of `schemes`. What is wrong is said here, without the
-    value: client libraries quote the address, password and all, when they can't read it."""
-    text = value.get_secret_value()
-    if not text.startswith(tuple(f"{scheme}://" for scheme in schemes)):
-        raise ValueError(f"must begin with {schemes[0]}://")
-    if re.search(r"[\s\x00]|%(?![0-9A-Fa-f]{2})", text):
-        raise ValueError(
-            "holds a space or a bare %: percent-encode special characters (a % is %25)"
-        )
-    hosts = re.split(r"[/?#]", text.partition("://")[2], maxsplit=1)[0].rpartition("@")[2]
-    if not all(_HOST.match(host) for host in hosts.split(",")):
-        raise ValueError("has no valid host and port: percent-encode the password")
+def _address(value: SecretStr, *schemes: str) -> SecretStr:
+    if fault := transport.unreadable(value.get_secret_value(), schemes):
+        raise ValueError(fault)
     return value
-
-
-class Pooled(str):
-    """The URL of a transaction pooler: what is behind it changes with every transaction, so
-    whoever connects to it must ask nothing of a session."""
-
-    __slots__ = ()
 
 
 class DatabaseTable(Table):
@@ -63,7 +43,7 @@ class DatabaseTable(Table):
     @field_validator("url")
     @classmethod
     def _is_postgres(cls, value: SecretStr) -> SecretStr:
-        return _address(value, ("postgresql", "postgres"))
+        return _address(value, "postgresql", "postgres")
 
     pool: Annotated[int, Field(ge=1, le=200)] = 20
     """Connections per process for handlers, at the most. Below the threads (deploy/ starts 16),
@@ -72,12 +52,6 @@ class DatabaseTable(Table):
     """`lease` behind a transaction pooler: no session lock, no listening, nothing asked of a
     session when it begins; only leases tell the dead."""
 
-    @property
-    def address(self) -> str:
-        """The URL as connections are made with it."""
-        url = self.url.get_secret_value()
-        return Pooled(url) if self.pulse == "lease" else url
-
 
 class BrokerTable(Table):
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
@@ -85,8 +59,7 @@ class BrokerTable(Table):
     @field_validator("url")
     @classmethod
     def _is_broker(cls, value: SecretStr) -> SecretStr:
-        known = ("redis", "rediss", "valkey", "valkeys", "unix", "amqp", "amqps")
-        return _address(value, known)
+        return _address(value, "redis", "rediss", "valkey", "valkeys", "unix", "amqp", "amqps")
 
 
 class DispatchTable(Table):
@@ -247,6 +220,14 @@ class Settings(Table):
         """Those that `${file:…}` took values from: a secret is rotated in its own file."""
         return self._files
 
+    @property
+    def database_url(self) -> str:
+        """The URL as connections are made with it: it knows what it leads to, and by which way
+        only."""
+        kinds = ((str, Pooled), (Verified, VerifiedPooled))
+        kind = kinds[self.livemode.enabled][self.database.pulse == "lease"]
+        return kind(self.database.url.get_secret_value())
+
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings of this process. Raises Configuration with every fault, a line each."""
@@ -296,6 +277,7 @@ def read(path: Path, env: Mapping[str, str]) -> Settings:
     for table, variable in (("database", "VPAY_DATABASE_URL"), ("broker", "VPAY_BROKER_URL")):
         if variable in env:
             raw[table] = {**raw.get(table, {}), "url": env[variable]}
+            filling.written.pop(f"{table}.url", None)
     settings = checked(Settings, raw, "", faults)
     if settings is not None:
         faults += _cross_faults(settings)
@@ -355,6 +337,13 @@ def _livemode_faults(settings: Settings, filling: Filling) -> Iterable[str]:
     for where in _places_of_secrets(settings):
         if not {where, f"{where}.secret"} & filling.keys:
             yield f"{where}: in livemode ${{NAME}} or ${{file:/path}}; a settings file gets copied"
+    servers = {"database.url": settings.database.url, "broker.url": settings.broker.url}
+    yield from transport.faults(
+        {where: url.get_secret_value() for where, url in servers.items()},
+        written=filling.written,
+        env=filling.env,
+        pooled=settings.database.pulse == "lease",
+    )
     yield from faults_of_rails(settings.rails)
     yield from settings.sentry.livemode_faults()
 

@@ -38,7 +38,7 @@ def send_alerts(settings: Settings, process: str) -> None:
 def database(settings: Settings, *, application: str = "vpay", size: int | None = None) -> Database:
     """The database of an application or a worker: pool (`size` connections, or the settings'
     number), units of work, hints."""
-    url = settings.database.address
+    url = settings.database_url
     return Database(
         url,
         size=size or settings.database.pool,

@@ -21,6 +21,8 @@ class Filling:
     files: list[Path] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
     """Dotted paths of the values that are a placeholder and nothing else."""
+    written: dict[str, str] = field(default_factory=dict, repr=False)
+    """What stands in the file itself, by dotted path: its values without what was filled in."""
 
     def fill(self, value: Any, where: str = "") -> Any:
         """`value`, a part of a parsed file at the dotted path `where`, without placeholders."""
@@ -33,6 +35,7 @@ class Filling:
             return value
         if _PLACEHOLDER.fullmatch(value):
             self.keys.add(where)
+        self.written[where] = _PLACEHOLDER.sub("", value)
         return _PLACEHOLDER.sub(lambda match: self._found(match.group(1), where), value)
 
     def _found(self, name: str, where: str) -> str:

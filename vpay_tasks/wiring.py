@@ -107,7 +107,9 @@ def worker(settings: Settings, path: Path | None) -> CarryingBroker:
     made = context(settings, path)
     _tell_of_grants(settings)
     process = WorkerProcess(settings, known, made)
-    broker = make_broker(settings.broker.url.get_secret_value(), [process])
+    broker = make_broker(
+        settings.broker.url.get_secret_value(), [process], verified=settings.livemode.enabled
+    )
     for queue in sorted({*settings.dispatch.queues, *(item.kind.queue for item in known)}):
         actor.declare(broker, queue, process.run)
     return broker
@@ -156,7 +158,7 @@ def dispatcher(settings: Settings, path: Path | None = None) -> Daemon:
     return Daemon(
         settings,
         known,
-        make_broker(settings.broker.url.get_secret_value()),
+        make_broker(settings.broker.url.get_secret_value(), verified=settings.livemode.enabled),
         database=database(settings, application="vpay metrics"),
         also=keep_caps,
     )

@@ -17,9 +17,9 @@ from tests.conftest import Eventually
 from tests.e2e.conftest import Board
 from tests.e2e.fleet import Fleet
 from tests.pooler import LIMITS, Pooler
-from vpay_tasks.config import Pooled
 from vpay_tasks.store import jobs, migrate
 from vpay_tasks.store.db import Database, connect
+from vpay_tasks.transport import Pooled
 
 DOCTOR = "import sys; from vpay_tasks.cli import main; sys.exit(main(['doctor', '--json']))"
 README = Path(__file__).parents[2] / "README.md"

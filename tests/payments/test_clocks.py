@@ -28,11 +28,11 @@ from tests.payments.poll_kit import STATUS, about
 from tests.payments.resubmit_kit import SUBMITS
 from tests.rails.benches import MTN
 from vpay_sandbox.stub_rail import StubRail
-from vpay_tasks.config import Pooled
 from vpay_tasks.core.charge import Charge, State
 from vpay_tasks.payments import Confirmed, confirm
 from vpay_tasks.store import migrate
 from vpay_tasks.store.db import Database, connect
+from vpay_tasks.transport import Pooled
 
 HOURS = [1.0, -1.0]
 HOUR = 3_600.0

@@ -27,7 +27,6 @@ from tests.payments.test_confirm import SUBMITS, Before, confirmed
 from tests.webhooks.world import HandRun
 from vpay_sandbox.httpd import Hangup, Reply
 from vpay_sandbox.stub_rail import StubRail
-from vpay_tasks.config import Pooled
 from vpay_tasks.core.answers import Failed, StatusAnswer, Succeeded
 from vpay_tasks.core.charge import AttemptClass, Charge, FailureCode, IntentStatus, State
 from vpay_tasks.core.recovery import FailDeadOrder, FailDeclined
@@ -38,6 +37,7 @@ from vpay_tasks.rails.mtn_momo import MtnMomo
 from vpay_tasks.rails.port import Inquiry
 from vpay_tasks.store import attempts, charges
 from vpay_tasks.store.db import Database, connect
+from vpay_tasks.transport import Pooled
 
 UNKNOWN_PAYER = "46733123648"
 PAID = Succeeded("t-1")

@@ -11,6 +11,7 @@ import pytest
 
 from tests.brokers import BrokerServer
 from tests.conftest import Eventually
+from vpay_sandbox.valkey import Valkey
 from vpay_tasks import telemetry
 from vpay_tasks.errors import Broker, Configuration
 from vpay_tasks.runtime.broker import make
@@ -319,3 +320,21 @@ def _published(publisher: CarryingBroker, sent: list[Envelope]) -> bool:
 def test_an_unknown_scheme_is_a_fault_of_the_settings(scheme: str) -> None:
     with pytest.raises(Configuration, match="no broker speaks"):
         make(f"{scheme}://127.0.0.1/")
+
+
+def test_a_socket_of_the_machine_carries_messages_too(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("s")
+    path = folder / "s"
+    with Valkey(folder, args=("--unixsocket", str(path))):
+        publisher, reader = make(f"unix://{path}?db=1"), make(f"unix://{path}?db=1")
+        reader.declare_queue("default")
+        publisher.ping()
+        sent = envelopes(2)
+        publisher.publish(sent)
+        worker = Worker(reader)
+        assert worker.look_for(sent)
+        worker.consumer.close()
+        for one in (publisher, reader):
+            one.close()

@@ -17,7 +17,7 @@ def register(commands: Commands) -> None:
 
 
 def _migrate(arguments: argparse.Namespace) -> int:
-    url = config.load().database.address
+    url = config.load().database_url
     with connect(url, application="vpay-tasks migrate") as connection:
         if arguments.plan:
             return _plan(migrate.pending(connection))

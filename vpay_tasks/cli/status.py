@@ -17,7 +17,7 @@ def register(commands: Commands) -> None:
 
 def _status(arguments: argparse.Namespace) -> int:
     settings = config.load()
-    url = settings.database.address
+    url = settings.database_url
     with connect(url, application="vpay-tasks status") as connection:
         migrate.require_current(connection)
         at = clock.now(connection)

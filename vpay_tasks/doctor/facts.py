@@ -75,7 +75,7 @@ def gather(settings: Settings) -> Facts:
         evicts=evicts,
     )
     try:
-        connection = connect(settings.database.address, application="vpay-tasks doctor")
+        connection = connect(settings.database_url, application="vpay-tasks doctor")
         with contextlib.closing(connection):
             return _with_database(facts, connection, singletons)
     except Storage as error:
@@ -113,7 +113,7 @@ def _books(connection: Connection) -> tuple[Book, ...] | None:
 
 
 def _broker(settings: Settings) -> tuple[str | None, str | None]:
-    broker = make_broker(settings.broker.url.get_secret_value())
+    broker = make_broker(settings.broker.url.get_secret_value(), verified=settings.livemode.enabled)
     try:
         broker.ping()
         return broker.evicts(), None

@@ -25,9 +25,12 @@ BROKERS: Final = {
 installed."""
 
 
-def make(url: str, middleware: Iterable[dramatiq.Middleware] = ()) -> CarryingBroker:
+def make(
+    url: str, middleware: Iterable[dramatiq.Middleware] = (), *, verified: bool = False
+) -> CarryingBroker:
     """The broker at `url`. Connects nothing yet. Raises Configuration for a scheme that no
-    broker of ours speaks, and for one whose library is missing."""
+    broker of ours speaks, for one whose library is missing, and, if `verified` (livemode), for
+    options by which TLS would take somebody else's word."""
     scheme = urlsplit(url).scheme
     if scheme not in BROKERS:
         known = ", ".join(sorted(BROKERS))
@@ -42,4 +45,7 @@ def make(url: str, middleware: Iterable[dramatiq.Middleware] = ()) -> CarryingBr
             f"broker.url: {scheme} needs the library {error.name}, which is not installed:"
             ' pip install "vpay-tasks[rabbitmq]"'
         ) from None
-    return cast("CarryingBroker", kind(url, middleware))
+    broker = cast("CarryingBroker", kind(url, middleware))
+    if verified and (gullible := broker.gullible()):
+        raise Configuration(f"broker.url: livemode verifies the broker's certificate: {gullible}")
+    return broker

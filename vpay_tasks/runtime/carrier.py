@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import dramatiq
 
@@ -26,6 +26,32 @@ def actor_name(queue: str) -> str:
 def key(queue: str) -> str:
     """What a queue of ours is called in a broker that others may use, too."""
     return f"vpay:{queue}"
+
+
+_UNKNOWN_AUTHORITY: Final = (
+    "name the authority that signed it in broker.url (rediss:// …?ssl_ca_certs=/path/to/ca.pem,"
+    " amqps:// …?ssl_options={'ca_certs':'/path/to/ca.pem'})"
+)
+_NO_TLS: Final = (
+    "no TLS is spoken there: write the port that speaks it; if it is that one, somebody in"
+    " between answers in the broker's place"
+)
+_REMEDIES: Final = {
+    "certificate has expired": "renew the certificate there",
+    "local issuer": _UNKNOWN_AUTHORITY,
+    "self-signed": _UNKNOWN_AUTHORITY,
+    "mismatch": "write the name into broker.url that the certificate has",
+    "wrong version number": _NO_TLS,
+    "record layer failure": _NO_TLS,
+    "handshake operation timed out": _NO_TLS,
+}
+"""By words of Python's."""
+
+
+def advised(text: str) -> str:
+    """`text` about a broker that can't be reached, with what to do where TLS is the reason."""
+    remedy = next((what for words, what in _REMEDIES.items() if words in text.lower()), None)
+    return f"{text}: {remedy}" if remedy else text
 
 
 class Held:
@@ -85,6 +111,10 @@ class CarryingBroker(dramatiq.Broker):
     def evicts(self) -> str | None:
         """The policy by which a full broker throws messages away, if it does. Raises
         errors.Broker."""
+        return None
+
+    def gullible(self) -> str | None:
+        """What to change, if its TLS would take another server for the broker."""
         return None
 
     def declare_queue(self, queue_name: str) -> None:

@@ -33,7 +33,7 @@ class Daemon:
         database: Database,
         also: Callable[[Connection], None],
     ) -> None:
-        url = settings.database.address
+        url = settings.database_url
         self._settings = settings
         self._broker = broker
         self._database = database
@@ -51,7 +51,7 @@ class Daemon:
         boot; later outages are waited out."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
-        url = self._settings.database.address
+        url = self._settings.database_url
         wait_for_servers(url, self._broker, given_up=self._stopped)
         metrics = Metrics(self._database)
         port = self._settings.dispatch.metrics_port

@@ -61,7 +61,7 @@ class Dispatcher:
         self.id = f"d_{secrets.token_hex(8)}"
         self.wake = threading.Event()
         self._settings = settings.dispatch
-        self._url = settings.database.address
+        self._url = settings.database_url
         self._broker = broker
         self._connection: db.Connection | None = None
         self._stopping = False

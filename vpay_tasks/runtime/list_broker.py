@@ -7,6 +7,7 @@ trip, and a poisoned one can strand nobody.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
@@ -15,8 +16,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from vpay_tasks.errors import Broker, describe
-from vpay_tasks.runtime.carrier import CarryingBroker, key
+from vpay_tasks.errors import Broker, Configuration, describe
+from vpay_tasks.runtime.carrier import CarryingBroker, advised, key
 from vpay_tasks.runtime.envelope import Envelope, encode
 from vpay_tasks.runtime.intake import Intake
 
@@ -30,15 +31,25 @@ class ListBroker(CarryingBroker):
     def __init__(self, url: str, middleware: Iterable[dramatiq.Middleware] = ()) -> None:
         super().__init__(middleware)
         address = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
-        self._client = redis.Redis.from_url(
-            address,
-            # Neither push nor pop may be repeated blindly: a repeated pop loses what the
-            # first one took. The lease heals a lost answer; a retry here would not.
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=POP_S + 4,
-            socket_connect_timeout=5,
-            socket_keepalive=True,
-        )
+        try:
+            self._client = redis.Redis.from_url(
+                address,
+                # Neither push nor pop may be repeated blindly: a repeated pop loses what the
+                # first one took. The lease heals a lost answer; a retry here would not.
+                retry=Retry(NoBackoff(), 0),
+                socket_timeout=POP_S + 4,
+                socket_connect_timeout=5,
+                # A local socket has no such option, and its client refuses it.
+                **({} if url.startswith("unix://") else {"socket_keepalive": True}),
+            )
+            # Options are read when a connection is made: told now, no thread dies of them.
+            self._sample = self._client.connection_pool.make_connection()
+        except Exception as error:  # noqa: BLE001 - it raises whatever the parts of a URL do
+            # Its text may quote the address, password included.
+            raise Configuration(
+                f"broker.url: the library can't read it, or an option of it"
+                f" ({type(error).__name__})"
+            ) from None
 
     def publish(self, envelopes: Sequence[Envelope]) -> None:
         if not envelopes:
@@ -46,29 +57,37 @@ class ListBroker(CarryingBroker):
         try:
             self._client.rpush(key(envelopes[0].queue), *map(encode, envelopes))
         except redis.RedisError as error:
-            raise Broker(f"publishing failed: {describe(error)}") from None
+            raise Broker(advised(f"publishing failed: {describe(error)}")) from None
 
     def ping(self) -> None:
         try:
             self._client.ping()
         except redis.RedisError as error:
-            raise Broker(f"the broker is out of reach: {describe(error)}") from None
+            raise Broker(advised(f"the broker is out of reach: {describe(error)}")) from None
 
     def evicts(self) -> str | None:
         # INFO and not CONFIG GET, which rented servers refuse.
         try:
             told = cast("dict[str, object]", self._client.info("memory"))
         except redis.RedisError as error:
-            raise Broker(f"the broker is out of reach: {describe(error)}") from None
+            raise Broker(advised(f"the broker is out of reach: {describe(error)}")) from None
         policy = str(told.get("maxmemory_policy", "noeviction"))
         return policy if told.get("maxmemory") and policy.startswith("allkeys") else None
+
+    def gullible(self) -> str | None:
+        sample = self._sample
+        if not isinstance(sample, redis.SSLConnection):
+            return None
+        if sample.cert_reqs is ssl.CERT_REQUIRED and sample.check_hostname:
+            return None
+        return "take ssl_cert_reqs and ssl_check_hostname out"
 
     def pop(self, queue: str, most: int) -> list[bytes]:
         """Up to `most` messages, waiting up to a second for the first. Raises Broker."""
         try:
             answer = self._client.blmpop(POP_S, 1, key(queue), direction="LEFT", count=most)
         except redis.RedisError as error:
-            raise Broker(f"the broker is out of reach: {describe(error)}") from None
+            raise Broker(advised(f"the broker is out of reach: {describe(error)}")) from None
         return cast("list[bytes]", answer[1]) if answer else []
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 1_000) -> ListConsumer:

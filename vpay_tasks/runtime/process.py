@@ -47,7 +47,7 @@ class WorkerProcess(dramatiq.Middleware):
         self._running = Running()
         self._broker: CarryingBroker | None = None
         self._runner: Runner | None = None
-        self._url = settings.database.address
+        self._url = settings.database_url
         self._id = f"w_{secrets.token_hex(8)}"
         self._pause = threading.Event()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import ssl
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ import pika
 import pika.exceptions
 
 from vpay_tasks.errors import Broker, Configuration, VpayError, describe
-from vpay_tasks.runtime.carrier import CarryingBroker, key
+from vpay_tasks.runtime.carrier import CarryingBroker, advised, key
 from vpay_tasks.runtime.envelope import Envelope, encode
 from vpay_tasks.runtime.intake import Intake
 from vpay_tasks.runtime.rabbit_line import QUEUE, Line, refusal
@@ -74,6 +75,14 @@ class RabbitBroker(CarryingBroker):
             for queue in sorted(self.queues if self.served is None else self.served):
                 declare(connection, queue)
 
+    def gullible(self) -> str | None:
+        options = self._parameters.ssl_options
+        if options is None:
+            return None
+        if options.context.verify_mode is ssl.CERT_REQUIRED and options.context.check_hostname:
+            return None
+        return "take protocol out of ssl_options"
+
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 1_000) -> RabbitConsumer:
         return RabbitConsumer(self, queue_name)
 
@@ -111,7 +120,7 @@ def told(what: str) -> Iterator[None]:
     except VpayError:
         raise
     except Exception as error:  # noqa: BLE001 - it also raises the socket's, and assertions when a connection ends at a bad moment: replacing the connection is right for all
-        raise Broker(f"{what}: {describe(error)}") from None
+        raise Broker(advised(f"{what}: {describe(error)}")) from None
 
 
 def declare(connection: Any, queue: str) -> Any:

@@ -16,6 +16,7 @@ import pika
 import pika.exceptions
 
 from vpay_tasks.errors import Broker
+from vpay_tasks.runtime.carrier import advised
 
 CONFIRM_S: Final = 5.0
 """For a connection, and for the confirms of one publish. Lower: a slow disk of the server
@@ -51,6 +52,18 @@ class Batch:
         """The first failure is the one that is told."""
         self.error = self.error or error
         self.done.set()
+
+
+def _innermost(error: BaseException) -> str:
+    """The library wraps what happened, several times over, in errors that say nothing of it."""
+    while (inner := _inside(error)) is not None:
+        error = inner
+    return f"{type(error).__name__}: {error}"
+
+
+def _inside(error: BaseException) -> BaseException | None:
+    held = (*getattr(error, "exceptions", ()), getattr(error, "exception", None), *error.args)
+    return next((one for one in held if isinstance(one, BaseException)), None)
 
 
 class Line:
@@ -119,14 +132,13 @@ class Line:
             self._connection.close()
 
     def _end(self, why: str) -> None:
-        self._over = self._over or Broker(f"the connection to RabbitMQ was lost: {why}")
+        self._over = self._over or Broker(advised(f"the connection to RabbitMQ was lost: {why}"))
         if self._batch is not None:
             self._batch.fail(self._over)
         self._ready.set()
 
     def _on_lost(self, connection: Any, reason: BaseException | str) -> None:
-        text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
-        self._end(text)
+        self._end(reason if isinstance(reason, str) else _innermost(reason))
         self._connection.ioloop.stop()
 
     def _on_open(self, connection: Any) -> None:

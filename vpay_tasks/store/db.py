@@ -7,6 +7,7 @@ written.
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import threading
@@ -18,10 +19,11 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from vpay_tasks.config import KeysTable, Pooled, WindowsTable
+from vpay_tasks.config import KeysTable, WindowsTable
 from vpay_tasks.errors import Internal, Severity, Storage, describe
-from vpay_tasks.store import sql, standbys
+from vpay_tasks.store import sql, standbys, way
 from vpay_tasks.telemetry import say
+from vpay_tasks.transport import Pooled, Verified
 
 Abandon = psycopg.Rollback
 """Raise it in a unit of work to roll back and go on behind the block."""
@@ -94,14 +96,18 @@ def connect(
     plans: str = "",
 ) -> Connection:
     """One dedicated autocommit connection; timeouts in seconds. `plans`: CLAIM_PLANS,
-    RUN_PLANS or WALK_PLANS, for one that runs those and little else. Raises Storage."""
+    RUN_PLANS or WALK_PLANS, for one that runs those and little else. Raises Storage, and
+    Configuration for a way that livemode doesn't go."""
     arguments = _arguments(url, application, lock_timeout, statement_timeout)
     if "options" in arguments:
         arguments["options"] += plans
+    way.look_ahead(url)
     try:
-        return Connection.connect(url, **arguments)
+        connection = Connection.connect(url, **arguments)
     except psycopg.Error as error:
-        raise Storage(_reachability(error)) from None
+        raise Storage(way.obstacle(error)) from None
+    way.look_back(url, connection)
+    return connection
 
 
 class HintSink(Protocol):
@@ -146,7 +152,8 @@ class Database:
     @contextmanager
     def connection(self, *, patience: float = CHECKOUT_TIMEOUT_S) -> Iterator[Connection]:
         """An autocommit connection of the pool: for single statements. Waits for one at most
-        `patience` seconds, and never longer than CHECKOUT_TIMEOUT_S. Raises Storage."""
+        `patience` seconds, and never longer than CHECKOUT_TIMEOUT_S. Raises Storage, and
+        Configuration for a way that livemode doesn't go."""
         pool = self._opened()
         try:
             # Not 0: that would raise even with connections free.
@@ -185,6 +192,7 @@ class Database:
                 # A socket shared by two processes mixes their answers up.
                 raise Internal("a database pool was made before the fork: make it after")
             if self._pool is None:
+                way.look_ahead(self.url)
                 self._pid = os.getpid()
                 self._pool = ConnectionPool(
                     self.url,
@@ -197,6 +205,7 @@ class Database:
                     # not serve those who wait when Postgres is back.
                     reconnect_timeout=CHECKOUT_TIMEOUT_S + 5,
                     check=_still_there,
+                    configure=functools.partial(way.look_back, self.url),
                     open=True,
                 )
             return self._pool
@@ -278,6 +287,9 @@ def _arguments(
     url: str, application: str, lock_timeout: float, statement_timeout: float
 ) -> dict[str, Any]:
     arguments = {"autocommit": True, "application_name": application, **CONNECT_OPTIONS}
+    if isinstance(url, Verified):
+        # Whoever has a Kerberos ticket would get its encryption instead of the TLS asked for.
+        arguments["gssencmode"] = "disable"
     if isinstance(url, Pooled):
         # The next statement may run in another session: one that knows no statement prepared
         # here. And a pooler refuses a client that asks for options; the role has them instead.
@@ -287,8 +299,3 @@ def _arguments(
         f" -c statement_timeout={int(statement_timeout * 1000)}ms"
     )
     return {**arguments, "options": options}
-
-
-def _reachability(error: psycopg.Error) -> str:
-    lines = (str(error) or type(error).__name__).splitlines()
-    return f"Postgres is out of reach: {lines[0]}"
