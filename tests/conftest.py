@@ -97,6 +97,11 @@ def _slice(slow: list[pytest.Item], seed: int) -> set[pytest.Item]:
     return chosen
 
 
+def _is_always(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("more")
+    return mark is not None and bool(mark.kwargs.get("always"))
+
+
 class Eventually(Protocol):
     """Calls `condition` until it is truthy, and returns that. An AssertionError inside it
     counts as not yet; any other error ends the test."""

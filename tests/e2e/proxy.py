@@ -1,9 +1,10 @@
-"""A TCP proxy that a test can make hold what it should pass on."""
+"""A TCP proxy that a test can make hold, delay, lose or cut what it should pass on."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit, urlunsplit
@@ -19,12 +20,25 @@ class Proxy:
         self._refusing = threading.Event()
         self._cutting = threading.Event()
         self._swallowing = threading.Event()
+        self._keeping_answer = threading.Event()
+        self._silent = threading.Event()
+        self._resetting = threading.Event()
         self._answers_left = 0
         self._then_refuse = False
+        self._over = threading.Event()
+        self.delay_s = 0.0
+        """What each piece of bytes waits, in either direction."""
+        self.bytes_per_s = 0.0
+        """How much passes in a second and direction; 0: all of it."""
+        self.pieces = 0
+        """Of bytes, that were held up by either, or lost."""
+        self.cuts = 0
+        """Connections ended by `swallow_commit`, `cut_after_commit` or `cut_on_answer`."""
         self.kept_back = threading.Event()
         """Set once a client has sent something that is kept back."""
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._sockets: list[socket.socket] = []
+        self._sockets: set[socket.socket] = set()
+        self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -37,11 +51,41 @@ class Proxy:
     def release(self) -> None:
         self._passing.set()
 
-    def cut(self) -> None:
-        """End every connection that stands."""
-        for item in self._sockets:
+    def cut(self) -> int:
+        """End every connection that stands; how many ends that were, two each."""
+        standing = self._standing()
+        for item in standing:
             with contextlib.suppress(OSError):
                 item.shutdown(socket.SHUT_RDWR)
+        return len(standing)
+
+    def reset(self) -> int:
+        """As cut, but by RST: what the other side has not read yet is gone, too."""
+        self._resetting.set()
+        standing = self._standing()
+        for item in standing:
+            with contextlib.suppress(OSError):
+                item.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                # Wakes the thread that reads it, and tells the other side nothing; its close
+                # is what resets.
+                item.shutdown(socket.SHUT_RD)
+        return len(standing)
+
+    def end_resetting(self) -> None:
+        """What is closed from now on is closed in good order."""
+        self._resetting.clear()
+
+    def fall_silent(self) -> None:
+        """Be a server that is gone without a word: connections stand, are made, and nothing
+        passes either way."""
+        self._silent.set()
+
+    def speak_again(self) -> int:
+        """What stood in the silence has lost bytes and is ended: no half of it may go on."""
+        if not self._silent.is_set():
+            return 0
+        self._silent.clear()
+        return self.cut()
 
     def cut_on_answer(self, *, skip: int = 0) -> None:
         """Let questions through and cut the connection at the answer after `skip` others:
@@ -58,20 +102,49 @@ class Proxy:
         """Let everything through but the next COMMIT, at which the connection is cut."""
         self._swallowing.set()
 
+    def cut_after_commit(self) -> None:
+        """Let the next COMMIT through and cut the connection at its answer: it has happened,
+        and whoever sent it can't know."""
+        self._keeping_answer.set()
+
+    def disarm(self) -> None:
+        """Forget the cuts that have not come yet."""
+        for asked in (self._cutting, self._swallowing, self._keeping_answer):
+            asked.clear()
+
+    def behave(self) -> None:
+        """As a wire does, from now on; an end to everything that was asked of it."""
+        self.delay_s = self.bytes_per_s = 0.0
+        self.disarm()
+        self.end_resetting()
+        self.accept_again()
+        self.release()
+        self.speak_again()
+
     def refuse(self) -> None:
         """Be a server that is down: cut what stands, hang up on who comes."""
         self._refusing.set()
         self.cut()
 
+    @property
+    def down(self) -> bool:
+        return self._refusing.is_set()
+
     def accept_again(self) -> None:
         self._refusing.clear()
 
     def close(self) -> None:
+        self._over.set()
+        self._silent.clear()
         self._passing.set()
         self.cut()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+    def _standing(self) -> list[socket.socket]:
+        with self._lock:
+            return list(self._sockets)
 
     def _accept(self) -> None:
         while True:
@@ -88,7 +161,10 @@ class Proxy:
                 client.close()
                 continue
             server.settimeout(None)
-            self._sockets += [client, server]
+            for item in (client, server):
+                item.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._sockets |= {client, server}
             for source, sink, held in ((client, server, True), (server, client, False)):
                 threading.Thread(target=self._pump, args=(source, sink, held), daemon=True).start()
 
@@ -98,22 +174,47 @@ class Proxy:
                 if held and not self._passing.is_set():
                     self.kept_back.set()
                     self._passing.wait()
-                if held and self._swallowing.is_set() and b"COMMIT" in data:
-                    self._swallowing.clear()
+                if self._silent.is_set():
+                    self.pieces += 1
+                    continue
+                if self._ends(data, held=held):
+                    self.cuts += 1
                     break
-                if not held and self._cutting.is_set():
-                    if self._answers_left == 0:
-                        self._cutting.clear()
-                        if self._then_refuse:
-                            self._then_refuse = False
-                            self._refusing.set()
-                        break
-                    self._answers_left -= 1
+                self._hold_up(data)
                 sink.sendall(data)
         for item in (source, sink):
             with contextlib.suppress(OSError):
-                item.shutdown(socket.SHUT_RDWR)
+                if not self._resetting.is_set():
+                    item.shutdown(socket.SHUT_RDWR)
             item.close()
+        with self._lock:
+            self._sockets -= {source, sink}
+
+    def _ends(self, data: bytes, *, held: bool) -> bool:
+        """Whether the connection is cut instead of passing `data` on; `held`: a client's."""
+        if held:
+            if self._swallowing.is_set() and b"COMMIT" in data:
+                self._swallowing.clear()
+                return True
+            return False
+        if self._keeping_answer.is_set() and b"COMMIT\x00" in data:
+            self._keeping_answer.clear()
+            return True
+        if self._cutting.is_set():
+            if self._answers_left == 0:
+                self._cutting.clear()
+                if self._then_refuse:
+                    self._then_refuse = False
+                    self._refusing.set()
+                return True
+            self._answers_left -= 1
+        return False
+
+    def _hold_up(self, data: bytes) -> None:
+        pause = self.delay_s + (len(data) / self.bytes_per_s if self.bytes_per_s else 0.0)
+        if pause:
+            self.pieces += 1
+            self._over.wait(pause)
 
 
 @contextlib.contextmanager

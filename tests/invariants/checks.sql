@@ -253,15 +253,9 @@ SELECT format('%s of %s %s went from %s to %s, by %s', counter, about, row_id, o
 FROM audit.went_down
 
 -- name: i9_what_starts_was_claimed
--- A start whose answer was lost is swapped again, and counted again, without a second claim.
 SELECT format('job %s (%s) has %s starts of %s claims', job_id, min(kind), max(starts), max(claims))
-FROM (
-    SELECT job_id, kind, starts, claims, count(*) FILTER (
-        WHERE op = 'UPDATE' AND started AND old_started AND lease IS DISTINCT FROM old_lease
-    ) OVER (PARTITION BY job_id ORDER BY seq) AS swapped_again
-    FROM audit.jobs
-) AS counted
-WHERE starts > claims + swapped_again
+FROM audit.jobs
+WHERE starts > claims
 GROUP BY job_id
 
 -- name: i11_a_fact_is_kept_once

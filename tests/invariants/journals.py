@@ -145,7 +145,12 @@ def is_2xx(status: object) -> bool:
 
 
 def _posts(receivers: Lines) -> Iterable[Mapping[str, Any]]:
-    return (line for line in receivers if line["kind"] == "delivery")
+    # One that was answered without a look has neither an event nor a reason to refuse it.
+    return (
+        line
+        for line in receivers
+        if line["kind"] == "delivery" and (line["event"] is not None or line["why"])
+    )
 
 
 def _pair(line: Mapping[str, Any]) -> Delivery:

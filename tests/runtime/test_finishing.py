@@ -167,7 +167,7 @@ def test_a_start_whose_answer_was_lost_is_overruled_and_runs_once(
     with proxy.before(dsn) as (line, through):
         shaky = Database(through, application="shaky")
         bench = Bench(shaky, dsn)
-        bench.task(lambda job, ctx: ran.append(job.id))
+        bench.task(lambda job, ctx: ran.append((job.id, (row(database, job.id) or {})["starts"])))
         first = a_job(database)
         bench.run()
         second = a_job(database)
@@ -177,7 +177,7 @@ def test_a_start_whose_answer_was_lost_is_overruled_and_runs_once(
         bench.runner.run_message(Envelope("default", tuple(message.ids), message.lease))
         bench.close()
         shaky.close()
-    assert ran == [first, second]
+    assert ran == [(first, 1), (second, 1)], "one claim is one start, however often it is sent"
     assert row(database, second) is None
 
 
@@ -197,7 +197,7 @@ def test_a_lost_start_is_overruled_also_when_postgres_is_away_for_a_while(
         line.refuse_after_answer()
         envelope = Envelope("default", tuple(other.ids), other.lease)
         running = pool.submit(bench.runner.run_message, envelope)
-        eventually(lambda: (row(database, job) or {}).get("starts") == 1)
+        eventually(lambda: (row(database, job) or {}).get("starts") == 1 and line.down)
         line.accept_again()
         running.result()
         bench.close()

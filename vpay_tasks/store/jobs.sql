@@ -87,7 +87,8 @@ LISTEN vpay_jobs
 
 -- name: start
 -- The swap that lets one copy of a message run. It waits for a row that somebody holds, and
--- then judges the row as it is. A worker that doesn't know a kind leaves unknown_since be.
+-- then judges the row as it is. A worker that doesn't know a kind leaves unknown_since be. A
+-- swap that overrules our own start, whose answer was lost, is that start and no second one.
 WITH held AS MATERIALIZED (
     SELECT jobs.id, given.place
     FROM vpay.jobs
@@ -102,7 +103,7 @@ SET lease = %(run)s::uuid,
     locked_by = %(worker)s::text,
     started_at = now(),
     lease_until = now() + make_interval(secs => %(run_lease)s::float8),
-    starts = starts + 1,
+    starts = starts + (started_at IS NULL)::integer,
     poked = NULL,
     unknown_since = CASE WHEN kind = ANY(%(known)s::text[]) THEN NULL ELSE unknown_since END
 FROM held

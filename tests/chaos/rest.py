@@ -1,0 +1,82 @@
+"""When everything is over: whatever could still happen has happened."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos import canaries
+from tests.chaos.town import Town
+from vpay_sandbox import scenarios
+from vpay_tasks.store import lanes
+from vpay_tasks.store.db import connect
+
+OPEN: Final = """
+SELECT (SELECT count(*) FROM vpay.charges WHERE state IN ('submitting', 'submitted', 'pending'))
+    + (SELECT count(*) FROM vpay.webhook_deliveries WHERE state = 'pending')
+    + (SELECT count(*) FROM vpay.events WHERE fanout_state = 'pending')
+    + (SELECT count(*) FROM vpay.inbox_events WHERE ended_at IS NULL)
+"""
+UNRESOLVED: Final = """
+SELECT c.provider_reference_id, i.metadata ->> 'scenario'
+FROM vpay.charges AS c
+JOIN vpay.payment_intents AS i ON i.id = c.payment_intent_id
+WHERE c.state = 'unresolved'
+"""
+UNPAID: Final = """
+SELECT c.provider_reference_id, i.metadata ->> 'scenario', c.id, c.state
+FROM vpay.charges AS c
+JOIN vpay.payment_intents AS i ON i.id = c.payment_intent_id
+WHERE c.state <> 'succeeded' AND c.contradicted_at IS NULL
+"""
+CRASHED: Final = """
+UPDATE vpay.jobs
+SET run_at = now(), due = lane IS NOT NULL
+WHERE lease IS NULL AND parked_at IS NULL AND crashes > 0 AND run_at > now() + interval '2 seconds'
+"""
+"""The back-off behind repeated crashes reaches to an hour: time is moved instead of waited for."""
+
+
+def resume_lanes(town: Town) -> None:
+    """As an operator does, once the receivers answer again: a circuit stays open for minutes."""
+    with connect(town.postgres.url(), application="soak operator") as connection:
+        for merchant, endpoint in canaries.ENDPOINTS:
+            lanes.resume(connection, merchant, endpoint, changed_by="soak")
+
+
+def at_rest(town: Town) -> bool:
+    """Whether nothing is under way, and the rail has nothing more to say about anything."""
+    resume_lanes(town)
+    sent = town.vendor.send_rest()
+    script = scenarios.load()
+    prompted = _effects(town, "prompt")
+    with town.database() as connection:
+        connection.execute(CRASHED.encode())
+        row = connection.execute(OPEN.encode()).fetchone()
+        unresolved = connection.execute(UNRESOLVED.encode()).fetchall()
+    # One that the rail has, and whose scenario has an end, is asked about until it comes.
+    coming = [
+        reference
+        for reference, scenario in unresolved
+        if reference in prompted and script.by_name[scenario].expect.state != "unresolved"
+    ]
+    return sent and row is not None and row[0] == 0 and not coming
+
+
+def moved_unseen(town: Town) -> list[str]:
+    """Money that the rail has moved, and that no success or contradiction tells of."""
+    script, moved = scenarios.load(), _effects(town, "moved")
+    with town.database() as connection:
+        rows = connection.execute(UNPAID.encode()).fetchall()
+    return [
+        f"the rail moved the money of charge {charge}, which is {state}"
+        for reference, scenario, charge, state in rows
+        if reference in moved and not script.by_name[scenario].moves_anyway
+    ]
+
+
+def _effects(town: Town, effect: str) -> set[str]:
+    return {
+        one["reference"]
+        for one in town.journal("rail")
+        if one["kind"] == "effect" and one["effect"] == effect
+    }

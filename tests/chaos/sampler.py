@@ -1,0 +1,89 @@
+"""Looks at the database four times a second: what is late, and what was counted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any, Final
+
+import psycopg
+
+from tests.chaos.town import Town
+from tests.invariants import Bounds, Overdue, overdue
+
+EVERY_S: Final = 0.25
+LAG_FACTOR: Final = 10.0
+"""A process that is late by so much in one wait is late by more in a chain of them."""
+STATS: Final = "SELECT id, stats -> 'counters' FROM vpay.workers WHERE stats ? 'counters'"
+
+
+class Sampler:
+    """`worst` is the longest that any job was late, `at_worst` which one. Counters are kept by
+    worker, beyond its row's end: what a killed one had counted since its last pulse is lost."""
+
+    def __init__(self, town: Town) -> None:
+        self.worst = 0.0
+        self.at_worst = ""
+        self.late: list[Overdue] = []
+        """At the last look. Nobody is later than we have seen him wait: what lay behind a
+        closed circuit was late on purpose."""
+        self._seen: dict[int, float] = {}
+        self._town = town
+        self._counters: dict[str, dict[str, int]] = defaultdict(dict)
+        self._lag = 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="sampler", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(10)
+
+    def total(self, counter: str) -> int:
+        """Over every worker that ever was."""
+        return sum(counts.get(counter, 0) for counts in list(self._counters.values()))
+
+    def bounds(self) -> Bounds:
+        """Of I7, with this machine's own lateness since the last `fresh`."""
+        return Bounds(lag=self._lag * LAG_FACTOR)
+
+    def fresh(self) -> None:
+        """Forget how late this machine was: a new calm begins."""
+        self._lag = 0.0
+
+    def _loop(self) -> None:
+        connection: psycopg.Connection[Any] | None = None
+        while True:
+            asked = time.monotonic()
+            if self._stopping.wait(EVERY_S):
+                break
+            try:
+                if connection is None or connection.closed:
+                    connection = self._town.database("soak sampler")
+                self._look(connection)
+            except psycopg.Error:
+                if connection is not None:
+                    connection.close()  # the server is being tormented
+                continue
+            self._lag = max(self._lag, time.monotonic() - asked - EVERY_S)
+        if connection is not None:
+            connection.close()
+
+    def _look(self, connection: psycopg.Connection[Any]) -> None:
+        now, found = time.monotonic(), overdue(connection)
+        self._seen = {one.job_id: self._seen.get(one.job_id, now - EVERY_S) for one in found}
+        late = [
+            replace(one, seconds=min(one.seconds, now - self._seen[one.job_id])) for one in found
+        ]
+        self.late = sorted(late, key=lambda one: -one.seconds)
+        if self.late and self.late[0].seconds > self.worst:
+            first = self.late[0]
+            self.worst, self.at_worst = first.seconds, f"job {first.job_id}, {first.kind}"
+        for worker, counters in connection.execute(STATS.encode()).fetchall():
+            mine = self._counters[worker]
+            for name, value in counters.items():
+                mine[name] = max(mine.get(name, 0), int(value))
