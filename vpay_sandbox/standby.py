@@ -51,10 +51,9 @@ class Standby(Postgres):
         """Take over; returns once writes are accepted."""
         if self.pid is None:
             raise SandboxError("a standby that does not run can't be promoted")
-        order = self.data / "promote"
-        order.touch()
-        if self._account is not None:
-            os.chown(order, self._account.uid, self._account.gid)
+        # Its own from the first moment on: a server may look for it before the signal.
+        order = self._own(self.data / "order")
+        order.rename(self.data / "promote")
         os.kill(self.pid, signal.SIGUSR1)
         # The file goes as the last thing before writes are accepted.
         wait_until(
@@ -72,7 +71,11 @@ class Standby(Postgres):
             *("-D", part, "-h", "127.0.0.1", "-p", str(self._primary.port), "-U", "postgres"),
             *("--wal-method=stream", "--checkpoint=fast", "--no-sync"),
         )
-        signal_file = part / "standby.signal"
-        signal_file.touch()
+        self._own(part / "standby.signal")
+
+    def _own(self, path: Path) -> Path:
+        """An empty file of the server's user."""
+        path.touch()
         if self._account is not None:
-            os.chown(signal_file, self._account.uid, self._account.gid)
+            os.chown(path, self._account.uid, self._account.gid)
+        return path

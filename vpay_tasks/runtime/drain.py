@@ -17,6 +17,14 @@ from typing import Any, Final, NoReturn
 from vpay_tasks.errors import Severity
 from vpay_tasks.telemetry import alert, flush_alerts, report_failure, say
 
+CLOSING_S: Final = 10.0
+"""Behind the grace, for closing when nothing runs any more: the library's threads, the goodbye.
+Lower: a slow but orderly end is called a bad one; higher: a database that hangs keeps us here."""
+
+HAND_BACK_S: Final = 5.0
+"""For giving rows back as the last act. Lower: a busy database keeps rows for their lease;
+higher: one that hangs keeps a process that was told to end."""
+
 TWICE_S: Final = 1.0
 """A process group's signal arrives twice: from the sender, and forwarded by the master. A
 second one within this time is the same one."""
@@ -48,8 +56,10 @@ class Drain:
 
     def install(self, signals: Iterable[signal.Signals]) -> None:
         # Started before the signal: a handler interrupts the main thread anywhere, also where
-        # it holds what the start of a thread needs.
+        # it holds what the start of a thread needs. Two: what hangs at the beginning, a COMMIT
+        # without its standby say, must not hold the grace up.
         threading.Thread(target=self._drain, name="vpay-drain", daemon=True).start()
+        threading.Thread(target=self._keep_grace, name="vpay-grace", daemon=True).start()
         for number in signals:
             self._previous[number] = signal.signal(number, self._handle)
 
@@ -72,21 +82,22 @@ class Drain:
 
     def _drain(self) -> None:
         self._signalled.wait()
-        ends_at = time.monotonic() + self._grace
         say(Severity.INFO, "draining", action="drain", grace=self._grace)
         try:
             self._begin()
         except Exception as error:  # noqa: BLE001 - the grace must end whatever the beginning did
             report_failure(error, "the drain began badly; its grace runs", action="drain")
-        if self._over.wait(max(0.0, ends_at - time.monotonic())):
+
+    def _keep_grace(self) -> None:
+        self._signalled.wait()
+        if self._over.wait(self._grace):
             return
         left = self._still_running()
-        if not left:
-            # Nothing of ours runs any more; the library is still closing its threads.
-            return
+        if not left and self._over.wait(CLOSING_S):
+            return  # nothing of ours ran any more; the library was still closing its threads
         alert(
             Severity.ERROR,
-            "the grace is over: running jobs are abandoned and will run again",
+            "the grace is over: what still runs or waits is abandoned and will run again",
             action="grace_over",
             abandoned=left,
         )
@@ -97,9 +108,16 @@ def give_up(hand_back: Callable[[], None]) -> NoReturn:
     """End this process now; `hand_back` is its last statement, so that no abandoned thread
     goes on calling anybody after its row was given away."""
     flush_alerts()
+
+    def act() -> None:
+        try:
+            hand_back()
+        except Exception as error:  # noqa: BLE001 - nothing may keep this process
+            report_failure(error, "nothing was handed back; the leases end", action="hand_back")
+
+    last = threading.Thread(target=act, name="vpay-hand-back", daemon=True)
     try:
-        hand_back()
-    except Exception as error:  # noqa: BLE001 - nothing may keep this process
-        report_failure(error, "nothing was handed back; the leases end", action="hand_back")
-    finally:
+        last.start()
+        last.join(HAND_BACK_S)
+    finally:  # also where the machine has no room for one more thread
         os._exit(1)

@@ -137,13 +137,13 @@ class WorkerProcess(dramatiq.Middleware):
         while self._running.all():
             self._pause.wait(LOOK_S)
         self._release_held()  # what a pop brought after the signal
-        self._drain.over()
         self._watchdog.stop()
         self._settler.close()
         if self._runner is not None:
             self._runner.close()
         self._pulse.stop()
         self._context.db.close()
+        self._drain.over()
         say(Severity.INFO, "worker ended", action="end", worker=self._id)
         flush_alerts()
 
