@@ -75,7 +75,7 @@ def test_without_its_synchronous_standby_nothing_is_answered_and_with_it_all_goe
         with pair.alone():
             eventually(lambda: len(waiting(old, SHOP)) == CUSTOMERS)
             known = charges()
-            found = eventually(lambda: findings(street).get("standby_awaited"))
+            found = eventually(lambda: findings(street).get("standby_awaited", ""))
             assert "nothing is written" in found
             # Whoever is told to stop while its commits wait ends all the same.
             stopped = next(one for one in street.fleet.processes if one.name == "workers")
