@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
 
+from tests.conftest import Eventually
+from tests.e2e import postgres_proxy
 from tests.factories import (
     a_job,
     a_worker,
@@ -18,7 +21,7 @@ from tests.factories import (
     claimed_ids,
     started,
 )
-from vpay_tasks.store import claims, jobs, leases
+from vpay_tasks.store import claims, jobs, leases, sql
 from vpay_tasks.store.db import Connection, Database, connect
 
 
@@ -61,6 +64,33 @@ def test_four_dispatchers_at_once_never_exceed_the_window_or_a_lanes_cap(
             done.result()
     # 1.25 messages a thread, three of them of the lane where lanes went first.
     assert over == [(10, 3), (10, 0)] * (rounds // 2) + [(10, 3)] * (rounds % 2)
+
+
+def test_a_claim_that_is_sent_holds_nothing_whatever_becomes_of_its_dispatcher(
+    database: Database, dsn: str, eventually: Eventually
+) -> None:
+    a_worker(database)
+    a_job(database)
+    proxy, through = postgres_proxy.before(dsn)
+    with closing(proxy), connect(through, application="d") as connection:
+        (due,) = claims.due_queues(connection, ["default"])
+        line = proxy.line(connection.info.backend_pid)
+        assert line is not None
+        with ThreadPoolExecutor(1) as pool:
+            with database.transaction() as tx:
+                turn = claims.lock_queue("default")
+                sql.run(tx, turn.statement, turn.params)
+                claiming = pool.submit(claims.claim, connection, due, **as_a_dispatcher())
+                waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'advisory' AND pid = %s"
+                eventually(lambda: tx.execute(waits, (line.backend,)).fetchone())
+                # As if it were stopped by now: it can't say COMMIT when it is asked to.
+                line.fall_mute()
+            try:
+                assert claiming.result(20).messages
+            finally:
+                line.cut()
+    with database.connection() as other:
+        assert _leased(other)[0] == 1
 
 
 FREE_ALL = b"""

@@ -13,7 +13,7 @@ from tests.conftest import Eventually
 from tests.e2e import proxy
 from tests.factories import a_job, row
 from vpay_tasks.errors import AmbiguousCommit, Conflict, Internal, Storage
-from vpay_tasks.store import jobs
+from vpay_tasks.store import jobs, sql
 from vpay_tasks.store.db import (
     Abandon,
     Connection,
@@ -46,6 +46,22 @@ def write(tx: Connection) -> None:
 def test_a_unit_of_work_commits_when_its_block_returns(effects: Database) -> None:
     with effects.transaction() as tx:
         write(tx)
+    assert count(effects) == 1
+
+
+@pytest.mark.parametrize("refused", ["half \ud800", "no number"])
+def test_statements_that_are_sent_together_are_all_or_nothing(
+    effects: Database, refused: str
+) -> None:
+    writes = sql.Statement("tests", "writes", "INSERT INTO public.effects VALUES (1)")
+    refuses = sql.Statement("tests", "refuses", "SELECT %(text)s::text::integer")
+    with effects.connection() as connection:
+        calls = [sql.Bound(writes, {}), sql.Bound(refuses, {"text": refused})]
+        with pytest.raises(Internal):
+            sql.run_together(connection, calls)
+        assert count(effects) == 0
+        calls[1] = sql.Bound(refuses, {"text": "7"})
+        assert sql.run_together(connection, calls) == [(7,)]
     assert count(effects) == 1
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Final
@@ -127,23 +128,26 @@ class Bound:
 def run_together(connection: Connection, calls: Sequence[Bound]) -> list[Row]:
     """Execute `calls` in one transaction and one round trip; the rows of the last one.
 
-    The server runs them in order, each with a snapshot of its own. Raises like `run`.
+    The server runs them in order, each with a snapshot of its own, and has the COMMIT with them:
+    a client that is stopped once it has sent them holds no lock. Raises like `run`.
     """
     names = "+".join(call.statement.name for call in calls)
     try:
-        with (
-            standbys.waited_for(connection, names),
-            connection.pipeline(),
-            connection.transaction(),
-        ):
+        # The library's own block would send its COMMIT after the answers, a round trip later.
+        with standbys.waited_for(connection, names), connection.pipeline():
+            connection.execute("BEGIN")
             for call in calls:
                 cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
                 cursor.execute(call.statement.query, call.statement.given(call.params))
+            connection.execute("COMMIT")
         return cursor.fetchall()
     except psycopg.Error as error:
         raise classified(error, names, ambiguous=broken(connection)) from error
     except UnicodeEncodeError as error:
         raise _unspeakable(names) from error
+    finally:
+        with suppress(psycopg.Error):  # of a connection that is broken by then, as its user sees
+            connection.rollback()  # does nothing behind a COMMIT
 
 
 def array(values: Iterable[object]) -> str:
