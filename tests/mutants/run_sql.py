@@ -42,8 +42,8 @@ TESTS = [
     for part in ("store", "runtime", "handlers", "payments", "webhooks", "inbox", "web")
 ]
 FIRST = "test_bystanders"
-TIME_OUT_S = 300
-ENOUGH_S = 90
+TIME_OUT_S = 120
+ENOUGH_S = 30
 """Of a statement's tests, cheapest first: hundreds run a claim, and few notice what these
 don't. Higher finds a few kills more and takes much longer for each survivor."""
 
@@ -65,7 +65,7 @@ def _run_here(asked: argparse.Namespace) -> int:
     every = [mutant for file in sorted(STORE.glob("*.sql")) for mutant in mutants(file)]
     # In the order of the words.
     wanted = [m for word in asked.words or [""] for m in every if re.search(word, m.name)]
-    chosen = list(dict.fromkeys(wanted))
+    chosen = [m for m in dict.fromkeys(wanted) if m.name not in reasons]
     with _servers():
         if not asked.trace.exists():
             _trace(asked.trace)
@@ -77,10 +77,9 @@ def _run_here(asked: argparse.Namespace) -> int:
             if mutant.name not in done and asked.results:
                 with asked.results.open("a", encoding="utf-8") as file:
                     file.write(f"{mutant.name}\t{how}\n")
-            if how.startswith("SURVIVED") and mutant.name not in reasons:
+            if how.startswith("SURVIVED"):
                 survivors.append(mutant.name)
-    harmless = sum(mutant.name in reasons for mutant in chosen)
-    print(f"{len(chosen)} mutants, {harmless} known to do no harm, {len(survivors)} survived")
+    print(f"{len(chosen)} mutants, {len(survivors)} survived")
     print("\n".join(survivors))
     return 1 if survivors or not chosen else 0
 

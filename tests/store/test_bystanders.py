@@ -6,68 +6,30 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.factories import a_job, change
+from tests.factories import change
+from tests.store.job_rows import (
+    CLAIM_OVER,
+    CLAIMED,
+    FREED,
+    RUN_OVER,
+    RUNNING,
+    TOKEN,
+    a_row,
+    bystanders,
+    everything,
+    in_the_future,
+)
+from tests.store.tables import changes
 from vpay_tasks.core.settling import Ending, Verb
 from vpay_tasks.errors import DeadReason
 from vpay_tasks.store import jobs, leases, settles, workers
 from vpay_tasks.store.db import Connection, Database, connect
 from vpay_tasks.store.settles import Settle
-
-Rows = dict[int, dict[str, Any]]
-FREED = {"lease": None, "locked_by": None, "locked_at": None, "lease_until": None}
-TOKEN = uuid.uuid4()
-
-LEASED = f"lease = '{TOKEN}', locked_by = 'w_gone', locked_at = now() - interval '40 s'"
-CLAIMED = f"{LEASED}, lease_until = now() + interval '30 s', due = false"
-CLAIM_OVER = f"{LEASED}, lease_until = now() - interval '1 ms', due = false"
-RUNNING = f"{CLAIMED}, started_at = now() - interval '40 s'"
-RUN_OVER = f"{CLAIM_OVER}, started_at = now() - interval '40 s'"
-
-
-def everything(database: Database) -> Rows:
-    with database.connection() as connection:
-        cursor = connection.execute("SELECT * FROM vpay.jobs")
-        names = [column.name for column in cursor.description or ()]
-        found = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    return {row["id"]: row for row in found}
-
-
-def changes(before: Rows, after: Rows) -> dict[int, dict[str, Any]]:
-    """What is new, by row and column; `gone` for a row that is no more."""
-    told = {}
-    for id_, was in before.items():
-        now = after.get(id_)
-        told[id_] = {"gone": True} if now is None else {k: v for k, v in now.items() if v != was[k]}
-    return {id_: new for id_, new in told.items() if new}
-
-
-def a_row(database: Database, assignments: str = "", **options: Any) -> int:
-    id_ = a_job(database, **options)
-    past = "run_at = now() - interval '1 hour', claims = 3, starts = 2, failures = 1"
-    change(
-        database, f"{past}, last_error = 'of before'" + (assignments and f", {assignments}"), id_
-    )
-    return id_
-
-
-def bystanders(database: Database) -> None:
-    """Rows in every state that nobody has anything to free of."""
-    a_row(database)
-    a_row(database, lane="a")
-    a_row(database, "parked_at = now(), dead_reason = 'crashed'")
-    a_row(database, CLAIMED.replace("w_gone", "w_lives"))
-    a_row(database, RUNNING.replace("w_gone", "w_lives"), lane="a")
-
-
-def in_the_future(instant: datetime, most: float) -> bool:
-    """Up to `most` seconds ahead of when it was written, which was a moment ago."""
-    ahead = (instant - datetime.now(instant.tzinfo)).total_seconds()
-    return -60 < ahead <= most
 
 
 def test_a_reaper_of_late_rows_frees_those_and_keeps_what_they_were(database: Database) -> None:
