@@ -51,8 +51,10 @@ def at_rest(town: Town) -> bool:
     prompted = _effects(town, "prompt")
     with town.database() as connection:
         connection.execute(CRASHED.encode())
-        row = connection.execute(OPEN.encode()).fetchone()
-        unresolved = connection.execute(UNRESOLVED.encode()).fetchall()
+        with connection.transaction():  # or what ends between two looks is in neither
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            row = connection.execute(OPEN.encode()).fetchone()
+            unresolved = connection.execute(UNRESOLVED.encode()).fetchall()
     # One that the rail has, and whose scenario has an end, is asked about until it comes.
     coming = [
         reference
@@ -60,6 +62,15 @@ def at_rest(town: Town) -> bool:
         if reference in prompted and script.by_name[scenario].expect.state != "unresolved"
     ]
     return sent and row is not None and row[0] == 0 and not coming
+
+
+def sessions(town: Town) -> int:
+    """Of our processes, that are still there."""
+    with town.database() as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'vpay%'"
+        ).fetchone()
+    return int(row[0]) if row is not None else 0
 
 
 def moved_unseen(town: Town) -> list[str]:

@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=360.0, help="of faults and calms")
     parser.add_argument("--seed", type=int, default=1, help="decides all that happens")
     parser.add_argument("--per-second", type=float, default=6.0, help="payments begun")
+    parser.add_argument("--pulse", choices=("lock", "lease"), default="lock", help="the setting")
     parser.add_argument("--keep", action="store_true", help="the folder, however it ends")
     parser.add_argument("--mutant", help="a guard is taken out first: tests/mutants/NAME.patch")
     parser.add_argument("--plan", action="store_true", help="only print what would happen")
@@ -54,7 +55,7 @@ def main() -> int:
     folder.chmod(0o755)  # Postgres runs as another user
     try:
         with stoppable():
-            result = Soak(args.seconds, args.seed, folder, args.per_second).run()
+            result = Soak(args.seconds, args.seed, folder, args.per_second, args.pulse).run()
     except SandboxError as error:
         print(f"the soak itself failed: {error}; logs: {folder}", file=sys.stderr)
         return 2

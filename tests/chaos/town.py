@@ -56,8 +56,8 @@ SELECT count(*) FROM vpay.workers WHERE NOT draining AND seen_at > now() - inter
 class Town:
     """Started by `with`; whatever ends it, nothing is left running."""
 
-    def __init__(self, folder: Path, seed: int, per_second: float) -> None:
-        self.folder, self.seed, self.per_second = folder, seed, per_second
+    def __init__(self, folder: Path, seed: int, per_second: float, pulse: str = "lock") -> None:
+        self.folder, self.seed, self.per_second, self.pulse = folder, seed, per_second, pulse
         self.artefacts = canaries.artefacts(folder)
         self.artefacts.mkdir()
         self.postgres = Postgres(folder / "postgres")
@@ -254,6 +254,7 @@ class Town:
             ]
         template = string.Template(Path(__file__).with_name("chaos.toml").read_text("utf-8"))
         text = template.substitute(
+            pulse=self.pulse,
             payer_key=canaries.PAYER_KEY,
             rail_url=f"http://127.0.0.1:{self.wires['worker-rail'].port}",
             web_url=f"http://127.0.0.1:{self.web_port}",
