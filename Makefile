@@ -17,7 +17,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: demo test test-more test-all lint types fmt bench schema rollout sim chaos mutants mutants-sql clean help venv-demo venv-bench venv-test
+.PHONY: demo test test-more test-all lint types fmt bench schema rollout fuzz sim chaos mutants mutants-sql clean help venv-demo venv-bench venv-test
 
 demo: venv-demo ## 60 payments through every fault and two kills, on real servers (ARGS=--quick, --keep, --sabotage=NAME)
 	@$(MOVE) $(VENV)/bin/vpay-sandbox demo $(ARGS)
@@ -51,6 +51,9 @@ schema: venv-test ## write schema/schema.sql anew from the migrations
 
 rollout: venv-test ## the tests of the commit before the newest migration, on today's schema
 	@$(MOVE) ARGS='$(ARGS)' .ci/rollout
+
+fuzz: venv-test ## every parser on what nobody meant to send (ARGS="--seconds 300 --seed 1")
+	@$(PY) -m tests.fuzz $(ARGS)
 
 sim: venv-test ## the model of the whole installation, for long (ARGS="--steps 100000 --seed 7")
 	@$(PY) -m tests.model.sim $(ARGS)

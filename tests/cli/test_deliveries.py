@@ -65,6 +65,7 @@ def test_the_list_is_filtered_and_says_when_there_is_more(vpay: Call, database: 
     [
         ("list", "--since", "yesterday"),
         ("list", "--since", "2026-01-01T00:00:00"),
+        ("list", "--since", "0001-01-01T00:00:00+14:00"),
         ("list", "--type", "payment.intent"),
         ("list", "--limit", "0"),
         ("list", "--state", "lost"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -63,7 +64,26 @@ def test_what_is_encoded_is_decoded_and_stays_small(ids: list[int], token: uuid.
 )
 def test_what_is_not_ours_is_refused(body: Any) -> None:
     with pytest.raises(Refused):
-        decode(json.dumps(body).encode(), "q")
+        decode(json.dumps(body, separators=(",", ":")).encode(), "q")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda raw: raw.replace(b'"v":1', b'"v":1,"v":1'),
+        lambda raw: raw.replace(b":", b": "),
+        lambda raw: raw.replace(b"-", b""),
+        lambda raw: raw.upper().replace(b'"V"', b'"v"').replace(b'"Q":"Q"', b'"q":"q"'),
+        lambda raw: raw.replace(b'"q"', b'"\\u0071"'),
+        lambda raw: raw.decode().encode("utf-16"),
+        lambda raw: raw + b"\n",
+    ],
+)
+def test_another_spelling_of_the_same_is_refused(other: Callable[[bytes], bytes]) -> None:
+    raw = encode(Envelope("q", (1,), TOKEN))
+    assert decode(raw, "q").ids == (1,)
+    with pytest.raises(Refused):
+        decode(other(raw), "q")
 
 
 @given(st.binary(max_size=200))

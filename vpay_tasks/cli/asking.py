@@ -63,14 +63,14 @@ def instant(text: str | None, db: Database) -> datetime | None:
             return clock.now(connection) - back
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise InvalidRequest(
-            f"--since {text!r}: a time ago (90min, 36h, 7d), or an instant with its zone"
-            " (2026-03-01T08:15:00+00:00)"
-        )
-    return found.astimezone(UTC)
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
+    except (ValueError, OverflowError):  # the year 1 of a zone east of here is before all years
+        pass
+    raise InvalidRequest(
+        f"--since {text!r}: a time ago (90min, 36h, 7d), or an instant with its zone"
+        " (2026-03-01T08:15:00+00:00)"
+    )
 
 
 def types(named: list[str] | None) -> tuple[str, ...] | None:

@@ -48,7 +48,8 @@ def encode(envelope: Envelope) -> bytes:
 
 
 def decode(raw: bytes, queue: str) -> Envelope:
-    """The envelope in `raw`, which came out of `queue`. Raises Refused."""
+    """The envelope in `raw`, which came out of `queue`, byte for byte as `encode` writes it.
+    Raises Refused."""
     if len(raw) > SIZE_MAX:
         raise Refused("oversized")
     try:
@@ -74,4 +75,8 @@ def decode(raw: bytes, queue: str) -> Envelope:
         token = UUID(body["t"])
     except ValueError:
         raise Refused("no token") from None
-    return Envelope(queue, tuple(ids), token)
+    found = Envelope(queue, tuple(ids), token)
+    if encode(found) != raw:
+        # A key twice, UTF-16, a token without its hyphens: what two readers may read differently.
+        raise Refused("not as it is written")
+    return found
