@@ -17,6 +17,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
+
 from tests.chaos import schedule
 from tests.chaos.soak import Result, Soak
 from tests.mutants.run import HERE as MUTANTS
@@ -56,7 +58,7 @@ def main() -> int:
     try:
         with stoppable():
             result = Soak(args.seconds, args.seed, folder, args.per_second, args.pulse).run()
-    except SandboxError as error:
+    except (SandboxError, psycopg.Error) as error:
         print(f"the soak itself failed: {error}; logs: {folder}", file=sys.stderr)
         return 2
     except Stopped as stopped:
@@ -86,7 +88,8 @@ def tell(result: Result) -> None:
     print()
     for kind, counts in result.faults.items():
         print(f"  {kind:<22} {counts['injected']:>4} injected {counts['effective']:>4} effective")
-    print(f"  the latest job was {figures['max_stuck_s']} s late ({figures['stuck']})")
+    print(f"  the latest job was {figures['late_s']} s late ({figures['late']}), outages included;")
+    print(f"  while its queue was served, {figures['max_stuck_s']} s ({figures['stuck']})")
     print(f"  after the last fault all was taken up within {figures['recovered_within_s']} s")
     print(f"  processes were started anew {figures['restarts']} times")
     for name, sentences in result.violations.items():

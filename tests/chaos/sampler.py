@@ -12,27 +12,37 @@ import psycopg
 
 from tests.chaos.town import Town
 from tests.invariants import Bounds, Overdue, overdue
+from vpay_sandbox.journal import Journal
 
 EVERY_S: Final = 0.25
 LAG_FACTOR: Final = 10.0
 """A process that is late by so much in one wait is late by more in a chain of them."""
+SERVED: Final = """
+SELECT DISTINCT unnest(queues)
+FROM vpay.workers
+WHERE NOT draining AND seen_at > now() - interval '2 seconds'
+"""
 STATS: Final = "SELECT id, stats -> 'counters' FROM vpay.workers WHERE stats ? 'counters'"
 
 
 class Sampler:
-    """`worst` is the longest that any job was late, `at_worst` which one. Counters are kept by
+    """`worst` is the longest that any job was late, `at_worst` which one; `stuck` the same, but
+    counted only while somebody was there to serve its queue. Counters are kept by
     worker, beyond its row's end: what a killed one had counted since its last pulse is lost."""
 
     def __init__(self, town: Town) -> None:
-        self.worst = 0.0
-        self.at_worst = ""
+        self.worst = self.stuck = 0.0
+        self.at_worst = self.at_stuck = ""
         self.late: list[Overdue] = []
         """At the last look. Nobody is later than we have seen him wait: what lay behind a
         closed circuit was late on purpose."""
         self._seen: dict[int, float] = {}
+        self._served: dict[str, float] = {}
+        """Since when each queue has had a live worker."""
         self._town = town
         self._counters: dict[str, dict[str, int]] = defaultdict(dict)
         self._lag = 0.0
+        self._journal = Journal(town.folder / "stuck.jsonl")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="sampler", daemon=True)
 
@@ -42,6 +52,7 @@ class Sampler:
     def stop(self) -> None:
         self._stopping.set()
         self._thread.join(10)
+        self._journal.close()
 
     def total(self, counter: str) -> int:
         """Over every worker that ever was."""
@@ -68,6 +79,7 @@ class Sampler:
             except psycopg.Error:
                 if connection is not None:
                     connection.close()  # the server is being tormented
+                self._served.clear()
                 continue
             self._lag = max(self._lag, time.monotonic() - asked - EVERY_S)
         if connection is not None:
@@ -80,9 +92,16 @@ class Sampler:
             replace(one, seconds=min(one.seconds, now - self._seen[one.job_id])) for one in found
         ]
         self.late = sorted(late, key=lambda one: -one.seconds)
-        if self.late and self.late[0].seconds > self.worst:
-            first = self.late[0]
-            self.worst, self.at_worst = first.seconds, f"job {first.job_id}, {first.kind}"
+        served = {row[0] for row in connection.execute(SERVED.encode()).fetchall()}
+        self._served = {queue: self._served.get(queue, now) for queue in served}
+        for one in self.late:
+            about = f"{one.kind} {one.job_id}, {one.what}"
+            if one.seconds > self.worst:
+                self.worst, self.at_worst = one.seconds, about
+            while_served = min(one.seconds, now - self._served.get(one.queue, now))
+            if while_served > self.stuck:
+                self.stuck, self.at_stuck = while_served, about
+                self._journal.write("stuck", seconds=while_served, what=about, queue=one.queue)
         for worker, counters in connection.execute(STATS.encode()).fetchall():
             mine = self._counters[worker]
             for name, value in counters.items():

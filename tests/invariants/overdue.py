@@ -16,7 +16,7 @@ MARGIN_S: Final = 20.0
 slow machine is taken for a stuck job. Higher: one that is freed too late passes."""
 
 WAITING: Final = """
-SELECT j.id, j.kind, CASE
+SELECT j.id, j.queue, j.kind, CASE
         WHEN j.started_at IS NOT NULL THEN 'running'
         WHEN j.lease IS NOT NULL THEN 'claimed'
         ELSE 'due'
@@ -39,6 +39,7 @@ class Overdue:
     """A job past its lease (claimed, running) or past its time (due), by so many seconds."""
 
     job_id: int
+    queue: str
     kind: str
     what: str
     seconds: float
