@@ -37,7 +37,14 @@ PG = int(os.environ.get("VPAY_TEST_PG", versions.WHEEL))
 collect_ignore = [] if versions.WHEEL == PG else ["schema/test_schema_dump.py"]
 
 # In the order in which they import each other.
-pytest_plugins = ["tests.tls", "tests.brokers", "tests.faketime", "tests.network", "tests.pooler"]
+pytest_plugins = [
+    "tests.tls",
+    "tests.brokers",
+    "tests.disks",
+    "tests.faketime",
+    "tests.network",
+    "tests.pooler",
+]
 
 LOOK_EVERY_S = 0.02
 

@@ -38,6 +38,13 @@ def asked(url: str, query: str, *params: object) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
+def installed(url: str) -> None:
+    """The tables, and the checker's triggers beside them."""
+    with connect(url, application="tests") as connection:
+        migrate.apply(connection)
+        install(connection)
+
+
 def set_standbys(url: str, names: str) -> None:
     """Change synchronous_standby_names while the server runs; soon, not at once."""
     asked(url, f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
@@ -81,9 +88,7 @@ class Pair:
         self._eventually = eventually
         self.synchronous = synchronous
         self.primary = Postgres(folder / "primary", settings=UNSYNCED, version=PG).start()
-        with connect(self.primary.url(), application="tests") as connection:
-            migrate.apply(connection)
-            install(connection)
+        installed(self.primary.url())
         self.link = Proxy(("127.0.0.1", self.primary.port))
         self.standby = Standby(
             folder / "standby",
