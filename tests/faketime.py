@@ -16,9 +16,9 @@ import pytest
 from vpay_sandbox import install
 from vpay_sandbox.postgres import Postgres
 
+NEED_IT: Final = ("test_clocks.py", "test_other_days.py", "test_jumping_clocks.py")
 LIBRARY: Final = next(iter(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None)
 
-NEED_IT: Final = ("test_clocks.py", "test_model.py")
 
 SLEEPING: Final = Path(__file__).parent / "odd_clock"
 """Where such a Python must look for modules: without it, it can't sleep."""
@@ -27,10 +27,26 @@ SLEEPING: Final = Path(__file__).parent / "odd_clock"
 def shifted(hours: float) -> dict[str, str]:
     """The environment of a process whose clock is `hours` ahead. How long something takes is
     measured by another clock, which is left alone."""
+    return {**_preloaded(), "FAKETIME": f"{hours * 3_600:+.1f}"}
+
+
+def following(clock: Path) -> dict[str, str]:
+    """The environment of a process whose clock is what `turn` has written, whenever it looks."""
+    return {**_preloaded(), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
+
+
+def turn(clock: Path, hours: float) -> None:
+    """Set the clock of who follows it, at once."""
+    part = clock.with_suffix(".part")
+    part.write_text(f"{hours * 3_600:+.1f}\n")
+    part.chmod(0o644)
+    part.rename(clock)
+
+
+def _preloaded() -> dict[str, str]:
     assert LIBRARY is not None
     return {
         "LD_PRELOAD": str(LIBRARY),
-        "FAKETIME": f"{hours:+g}h",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",
         # Shared memory is for programs whose clock runs at another pace.
@@ -54,15 +70,38 @@ class OddPostgres(Postgres):
         real = super().bin(name)
         if name != "postgres":
             return real
-        words = " ".join(f"{key}={value}" for key, value in shifted(self._hours).items())
+        words = " ".join(f"{key}={value}" for key, value in self._odd().items())
         self._program.write_text(f'#!/bin/sh\nexec env {words} {real} "$@"\n')
         self._program.chmod(0o755)
         return self._program
+
+    def _odd(self) -> dict[str, str]:
+        return shifted(self._hours)
 
     def close(self) -> None:
         super().close()
         if self._home is not None:
             self._home.remove()
+
+
+class JumpingPostgres(OddPostgres):
+    """A server whose clock is right until it is told to `jump`."""
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        super().__init__(folder, 0, **more)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.jump(0)
+
+    def jump(self, hours: float) -> None:
+        """To so many hours ahead of the right time."""
+        turn(self._clock, hours)
+
+    @property
+    def _clock(self) -> Path:
+        return self._program.with_name("clock")
+
+    def _odd(self) -> dict[str, str]:
+        return following(self._clock)
 
 
 def pytest_configure(config: pytest.Config) -> None:

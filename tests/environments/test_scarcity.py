@@ -105,7 +105,11 @@ HALF = 0.25
 """Each way: half a second for a round trip."""
 
 
-@pytest.mark.more(seconds=60)
+FAR = 4
+"""Payments: each takes some ten seconds there."""
+
+
+@pytest.mark.all
 def test_on_a_postgres_half_a_second_away_leases_hold_and_nothing_is_done_twice(
     tmp_path: Path, broker_url: str, eventually: Eventually
 ) -> None:
@@ -114,13 +118,14 @@ def test_on_a_postgres_half_a_second_away_leases_hold_and_nothing_is_done_twice(
         with proxy.before(server.url()) as (line, through):
             street = Street(tmp_path, through, broker_url)
             # Production's own leases: the shorter ones of other tests are for other faults.
-            street.fleet.config["worker"].pop("run_lease")
-            street.fleet.config["dispatch"].pop("claim_lease")
+            street.set("worker", run_lease=30)
+            street.set("dispatch", claim_lease=30)
+            street.set("windows", submit_deadline=45, recovery=50, not_found=45, rail_request=20)
             try:
                 street.open(eventually)
                 line.delay_s = HALF
                 with street.customers() as charges:
-                    eventually(lambda: charges() >= AFTER, within=120)
+                    eventually(lambda: charges() >= FAR, within=120)
                 street.drain(server.url(), eventually, within=120)
                 assert street.check(server.url()) == {}
                 # No amplification: a claim is a start is a settle, and nobody's lease was taken.
