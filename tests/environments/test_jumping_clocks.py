@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,12 +9,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.conftest import PG, Eventually
-from tests.environments.servers import UNSYNCED, asked, installed
+from tests.conftest import Eventually
+from tests.environments.servers import asked
 from tests.environments.street import Street
-from tests.faketime import SLEEPING, JumpingPostgres, following, turn
+from tests.faketime import SLEEPING, following, turn
 from tests.invariants import install
-from vpay_tasks.transport import Pooled
 
 HOUR = 3_600.0
 JUMPS = (1.0, -1.0, 0.0)
@@ -44,6 +42,13 @@ def paying(street: Street, url: str, jump: Callable[[float], None], eventually: 
     assert all(one.popen.poll() is None for one in street.fleet.processes)
 
 
+def broken(street: Street, url: str) -> dict[str, list[str]]:
+    """A signature of another hour is refused, and made again when the clock is right."""
+    found = street.check(url)
+    found["I6"] = [line for line in found.get("I6", []) if "did not verify" not in line]
+    return {name: lines for name, lines in found.items() if lines}
+
+
 def _reached(charges: Callable[[], int], wanted: int) -> bool:
     return charges() >= wanted
 
@@ -60,32 +65,7 @@ def test_processes_whose_clocks_jump_do_nothing_twice_and_nothing_late(
     street.fleet.extra |= {**following(clock), "PYTHONPATH": str(SLEEPING)}
     try:
         paying(street, dsn, lambda hours: turn(clock, hours), eventually)
-        found = street.check(dsn)
-        # A signature of another hour is refused, and made again when the clock is right.
-        found["I6"] = [line for line in found.get("I6", []) if "did not verify" not in line]
-        assert {name: lines for name, lines in found.items() if lines} == {}
+        assert broken(street, dsn) == {}
         assert asked(dsn, "SELECT count(*)::int FROM vpay.jobs WHERE crashes > 0") == [(0,)]
     finally:
         street.close()
-
-
-@pytest.mark.more(seconds=60)
-def test_a_postgres_whose_clock_jumps_settles_everything_once(
-    tmp_path: Path, broker_url: str, eventually: Eventually
-) -> None:
-    with JumpingPostgres(tmp_path / "pg", settings=UNSYNCED, version=PG) as server:
-        url = Pooled(server.url())  # see tests/payments/test_clocks.py
-        installed(url)
-        street = Street(tmp_path, server.url(), broker_url)
-        street.set("database", pulse="lease")
-
-        def jump(hours: float) -> None:
-            server.jump(hours)
-            ahead = asked(url, NOW)[0][0] - time.time()
-            assert ahead == pytest.approx(hours * HOUR, abs=60)
-
-        try:
-            paying(street, url, jump, eventually)
-            assert street.check(url) == {}
-        finally:
-            street.close()
