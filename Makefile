@@ -17,7 +17,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: demo test test-more test-all lint types fmt bench schema rollout fuzz sim chaos mutants mutants-sql clean help venv-demo venv-bench venv-test
+.PHONY: demo test test-more test-all lint types fmt bench schema rollout fuzz sim chaos mutants mutants-sql mutation clean help venv-demo venv-bench venv-mutation venv-test
 
 demo: venv-demo ## 60 payments through every fault and two kills, on real servers (ARGS=--quick, --keep, --sabotage=NAME)
 	@$(MOVE) $(VENV)/bin/vpay-sandbox demo $(ARGS)
@@ -64,6 +64,9 @@ mutants: venv-test ## apply each patch of tests/mutants/ to a copy; its test mus
 mutants-sql: venv-test ## take conditions out of store/*.sql one at a time; a test must fail (ARGS="leases.sql:")
 	@$(PY) -m tests.mutants.run_sql $(ARGS)
 
+mutation: venv-mutation ## mutmut over settle, start, verify and egress (ARGS="--show", "vpay_tasks.webhooks.sign*")
+	@$(PY) -m tests.mutants.mutation $(ARGS)
+
 chaos: venv-test ## a soak of real processes under seeded faults (ARGS="--seconds 360 --seed 1")
 	@$(PY) -m tests.chaos.run $(ARGS)
 
@@ -78,6 +81,9 @@ venv-demo:
 
 venv-bench:
 	@$(MOVE) .ci/venv $(VENV) sandbox,web,bench
+
+venv-mutation:
+	@$(MOVE) .ci/venv $(VENV) sandbox,test,mutation
 
 venv-test:
 	@$(MOVE) .ci/venv $(VENV) sandbox,test

@@ -66,7 +66,7 @@ def _run_here(asked: argparse.Namespace) -> int:
     # In the order of the words.
     wanted = [m for word in asked.words or [""] for m in every if re.search(word, m.name)]
     chosen = [m for m in dict.fromkeys(wanted) if m.name not in reasons]
-    with _servers():
+    with servers():
         if not asked.trace.exists():
             _trace(asked.trace)
         tests = _tests(asked.trace)
@@ -85,7 +85,7 @@ def _run_here(asked: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _servers() -> Iterator[None]:
+def servers() -> Iterator[None]:
     with (
         tempfile.TemporaryDirectory() as folder,
         Postgres(Path(folder) / "pg", settings={"fsync": "off"}) as postgres,

@@ -102,6 +102,24 @@ def test_a_group_that_fails_tells_every_message_and_the_next_one_goes_on(
     assert [job.id for job in starter.start(second).started] == list(second)
 
 
+def test_every_message_of_a_group_hears_that_its_start_failed(
+    database: Database, gate: Gate, eventually: Eventually
+) -> None:
+    """A lost answer above all: who isn't told would not overrule it."""
+    first, *others = messages(database, 4)
+    starter = Starter(gate.swap)
+    gate.open.clear()
+    gate.fails = True
+    with ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(starter.start, first)]
+        eventually(lambda: gate.groups)
+        futures += [pool.submit(starter.start, other) for other in others]
+        eventually(lambda: len(starter._waiting) == 3)
+        gate.open.set()
+        done = [future.result() for future in futures]
+    assert [type(one.error) for one in done] == [Storage] * 4
+
+
 def test_many_threads_start_everything_once(database: Database, gate: Gate) -> None:
     starter = Starter(gate.swap)
     found = messages(database, 20) * 3  # each message three times

@@ -167,6 +167,18 @@ def test_a_move_of_an_intent_moves_that_intent_from_where_it_may(
         assert won is (status in leaves)
 
 
+@pytest.mark.parametrize(("streak", "seen"), [("as_it_was", 0), ("longer", 1), ("over", 0)])
+def test_a_streak_that_does_not_begin_has_no_beginning(
+    database: Database, streak: str, seen: int
+) -> None:
+    mine = make_charge(database)
+    with database.connection() as connection:
+        before = everything(connection, "charges")
+        assert asked(connection, mine.id, streak, seen)
+        told = changes(before, everything(connection, "charges"))
+    assert set(told[mine.id]) == {"polls", "last_asked_at", "updated_at"}
+
+
 def test_an_answer_is_written_to_its_own_submit_and_once(database: Database) -> None:
     charge = make_charge(database)
     make_attempt(database, charge, None)
@@ -332,3 +344,39 @@ def test_failures_are_counted_of_what_is_pending_and_what_was_given_up_is_rearme
             assert {id_: set(new) for id_, new in told.items()} == (
                 {mine: columns} if columns else {}
             )
+
+
+def test_a_reference_and_a_callbacks_key_name_the_charge_of_their_own_rail(
+    database: Database,
+) -> None:
+    make_charge(database, reference="other", provider_ref_extra='{"callback_key": "l"}')
+    mine = make_charge(database, reference="r", provider_ref_extra='{"callback_key": "k"}')
+    with database.connection() as connection:
+        for rail, found in (("mtn_momo", mine.id), ("orange_money", None)):
+            assert charges.find_by_reference(connection, rail, "r") == found
+            assert charges.find_by_callback_key(connection, rail, "k") == found
+        assert charges.find_by_reference(connection, "mtn_momo", "s") is None
+        assert charges.find_by_callback_key(connection, "mtn_momo", "m") is None
+
+
+def test_what_is_read_of_a_charge_and_its_intent_is_theirs(database: Database) -> None:
+    ages_ = (60_000.0, 6_000.0, 600.0)
+    pairs = [
+        make_charge(database, age=age, not_found_for=age / 2, not_found_streak=1) for age in ages_
+    ]
+    with database.connection() as connection:
+        for charge, age in zip(pairs, ages_, strict=True):
+            found = charges.of_intent(connection, charge.payment_intent_id)
+            assert found == charge
+            intent = intents.read(connection, charge.payment_intent_id)
+            assert intent is not None
+            assert intent.id == charge.payment_intent_id
+            ages = charges.ages(connection, charge.id)
+            assert age <= ages.charge < age * 5
+            assert age / 2 <= ages.not_found < age * 5
+            connection.execute("BEGIN")
+            before = everything(connection, "charges")
+            charges.asking(connection, charge.id)
+            told = changes(before, everything(connection, "charges"))
+            connection.execute("ROLLBACK")
+            assert {id_: set(new) for id_, new in told.items()} == {charge.id: {"last_asked_at"}}

@@ -214,6 +214,8 @@ def test_a_url_is_taken_apart_once() -> None:
     assert found.authority == "[::1]:8443"
     named = egress.parse("https://hooks.example.com/a/b?c=d", SANDBOX)
     assert named.authority == "hooks.example.com"
+    for url in ("http://hooks.example.com:443/", "https://hooks.example.com:80/"):
+        assert egress.parse(url, SANDBOX).authority == url.split("/")[2], "the other one's port"
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,30 @@ def test_order_spaces_between_parts_and_unknown_parts_are_no_fault(header: str) 
     assert verify(BODY, header, [OLD, SECRET], now=NOW).id == "evt_1"
 
 
+@pytest.mark.parametrize("at", range(8))
+def test_any_of_eight_secrets_may_have_made_any_of_eight_signatures(at: int) -> None:
+    """One more of either is refused (see ATTACKS); a rotation has two of both at least."""
+    others = [f"v1={number:064x}" for number in range(7)]
+    header = ",".join([f"t={NOW}", *others[:at], f"v1={GOOD}", *others[at:]])
+    for place in range(8):
+        keys = [f"{OLD}{number}" for number in range(7)]
+        keys.insert(place, SECRET)
+        assert verify(BODY, header, keys, now=NOW).id == "evt_1"
+
+
+def test_a_header_is_read_up_to_its_size_and_no_further() -> None:
+    longest = f"{HEADER},x=".ljust(2_048, "y")
+    assert verify(BODY, longest, SECRET, now=NOW).id == "evt_1"
+    with pytest.raises(SignatureRefused):
+        verify(BODY, f"{longest}y", SECRET, now=NOW)
+
+
+def test_a_tolerance_below_a_second_is_one() -> None:
+    assert verify(BODY, HEADER, SECRET, now=NOW + 0.25, tolerance=0.5).id == "evt_1"
+    with pytest.raises(SignatureRefused):
+        verify(BODY, HEADER, SECRET, now=NOW + 0.75, tolerance=0.5)
+
+
 def test_a_str_body_verifies_like_its_bytes() -> None:
     assert verify(BODY.decode(), HEADER, SECRET, now=NOW).id == "evt_1"
     assert verify(bytearray(BODY), HEADER, SECRET, now=NOW).id == "evt_1"
@@ -123,6 +147,9 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "two digits": {"header": f"t={NOW},v1={GOOD[:2]}"},
     "hex with a space": {"header": f"t={NOW},v1={GOOD[:32]} {GOOD[32:]}"},
     "base64": {"header": f"t={NOW},v1={base64.b64encode(bytes.fromhex(GOOD)).decode()}"},
+    "an equals sign in v1": {"header": f"t={NOW},v1={GOOD},v1=x={GOOD}"},
+    "a letter before v1": {"header": f"t={NOW},Xv1={GOOD}"},
+    "a tab before v1": {"header": f"t={NOW},\tv1={GOOD}"},
     "empty v1": {"header": f"t={NOW},v1="},
     "non-ASCII v1": {"header": f"t={NOW},v1=é"},
     "64 non-ASCII digits": {"header": f"t={NOW},v1={'١' * 64}"},
@@ -210,6 +237,8 @@ SIGNED_NONSENSE = {
     "no event": b'{"id":"evt_1"}',
     "id twice": BODY.replace(b'"object":"event"', b'"object":"event","id":"evt_2"'),
     "NaN": BODY.replace(b"1764000000", b"NaN"),
+    "NaN inside": BODY.replace(b'"pi_1"', b"NaN"),
+    "infinity inside": BODY.replace(b'"pi_1"', b"-Infinity"),
     "created as text": BODY.replace(b"1764000000", b'"x"'),
     "an id with a dot": BODY.replace(b"evt_1", b"evt.1"),
     "an id with a newline": BODY.replace(b"evt_1", b"evt_1\\n"),
@@ -221,8 +250,9 @@ SIGNED_NONSENSE = {
 
 @pytest.mark.parametrize("body", SIGNED_NONSENSE.values(), ids=SIGNED_NONSENSE.keys())
 def test_a_right_signature_on_what_is_no_event_is_the_same_error(body: bytes) -> None:
-    with pytest.raises(SignatureRefused):
+    with pytest.raises(SignatureRefused) as refused:
         verify(body, resigned(str(NOW), body), SECRET, now=NOW)
+    assert refused.value.reason
 
 
 @given(body=st.binary(max_size=200), header=st.text(max_size=200))
