@@ -16,7 +16,7 @@ from pathlib import Path
 TOKEN = re.compile(r"--[^\n]*|'(?:[^']|'')*'|%\(\w+\)s|::|\w+|[^\s\w]")
 ENDS = {
     *("ORDER", "GROUP", "LIMIT", "FOR", "RETURNING", "UNION", "THEN", "WHERE", "JOIN", "LEFT"),
-    *("CROSS", "FULL", "ON", "SET", "END", "ELSE", "WHEN", "AS", "FROM", ",", ";"),
+    *("CROSS", "FULL", "ON", "SET", "END", "ELSE", "WHEN", "AS", "FROM", "DO", ",", ";"),
 }
 OPENS = {"WHERE", "ON", "WHEN", "AND", "OR"}
 
