@@ -15,6 +15,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -107,7 +108,8 @@ class Reports:
             pass
 
     def flush(self) -> None:
-        self._client.flush(timeout=FLUSH_S)
+        with suppress(Exception):  # who calls it is about to end, and must
+            self._client.flush(timeout=FLUSH_S)
 
     def _repeats(self, key: tuple[str, str]) -> int | None:
         """How many like it were held back since the last one that went; None: hold this one."""

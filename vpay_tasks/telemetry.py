@@ -102,7 +102,7 @@ class Listener(Protocol):
         """Must neither wait nor raise: whoever alerts may be in the middle of a payment."""
 
     def flush(self) -> None:
-        """Before the process ends; returns within FLUSH_S."""
+        """Before the process ends; returns within FLUSH_S, and never raises."""
 
 
 FLUSH_S: Final = 1.0

@@ -64,8 +64,8 @@ def test_the_web_process_reports_what_it_alerts(
     key = "k" * 32
     fleet.config["merchants"] = [{"id": "acme", "api_keys": [key]}]
     fleet.config["database"]["url"] = "postgresql://nobody@127.0.0.1:1/nothing"
-    web, client = fleet.web()
-    eventually(lambda: web.said("boot"))
+    _, client = fleet.web()
+    eventually(lambda: client.is_up(ready=False))
     answer = client.get("/v1/events", authorization=f"Bearer {key}")
     assert answer.status == 503
     (event,) = eventually(lambda: sentry.said("the database does not answer"))
@@ -87,5 +87,5 @@ def test_a_silent_sentry_slows_no_job_and_no_end(
     eventually(lambda: all(row[6] == "poisoned" for row in board.left()))
     # The library's own patience with a server that says nothing is 30 s.
     workers.signal(signal.SIGTERM)
-    assert workers.wait(timeout=20) == 0
+    assert workers.wait(timeout=25) == 0
     assert sentry.events() == []
