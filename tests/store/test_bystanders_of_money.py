@@ -241,6 +241,22 @@ def test_a_record_moves_its_own_delivery_and_the_lane_of_its_own_endpoint(
     }
 
 
+@pytest.mark.parametrize(("silent", "trips", "closed"), [(2, 0, False), (0, 1, True)])
+def test_an_answer_ends_a_silence_and_a_circuit_each_by_itself(
+    database: Database, silent: int, trips: int, closed: bool
+) -> None:
+    two_deliveries(database)
+    with database.connection() as connection:
+        connection.execute(
+            "UPDATE vpay.lanes SET silent = %s, circuit_trips = %s WHERE lane = 'acme/main'",
+            (silent, trips),
+        )
+        recorded = deliveries.record(connection, "del_1", attempt(200), state="delivered", delay=0)
+        assert recorded.closed is closed
+    left = "SELECT silent + circuit_trips FROM vpay.lanes WHERE queue = 'webhooks' AND lane = %s"
+    assert rows(database, left, "acme/main") == [(0,)]
+
+
 @pytest.mark.parametrize("state", ["delivered", "exhausted", "gone", "poisoned"])
 def test_what_is_over_is_neither_stamped_nor_recorded_nor_poisoned(
     database: Database, state: str

@@ -201,3 +201,22 @@ def test_an_unknown_kind_waits_for_its_code_and_is_then_parked(
 ) -> None:
     ending = ending_of_unknown_kind(unknown_for, every=30, give_up_after=600)
     assert (ending.verb, ending.reason) == (verb, reason)
+    if verb is PARK:
+        assert ending.severity is Severity.ERROR, "nobody has told it before"
+        assert ending.error == ("no worker knows this kind: deploy its module, or delete the job")
+    else:
+        assert ending == Ending(Verb.UNKNOWN, 30)
+
+
+@pytest.mark.parametrize("kind", [USER, BUILT_IN, SINGLETON])
+@pytest.mark.parametrize("name", [*BACKING_OFF, *PARKED, "AmbiguousCommit", "Exhausted"])
+def test_the_row_keeps_what_went_wrong_whatever_becomes_of_it(kind: Kind, name: str) -> None:
+    for failures in (0, 2):
+        assert ended(kind, made(name), failures).error == errors.describe(made(name))
+    for error in UNCLASSIFIED:
+        assert ended(kind, error).error == errors.describe(error)
+
+
+def test_the_last_attempt_alerts_whatever_was_told_of_the_failures_before_it() -> None:
+    for error in (made("Rail"), ValueError("v")):
+        assert ended(USER, error, failures=2).severity is Severity.ERROR

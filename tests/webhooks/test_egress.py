@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ssrfguard import Policy, SSRFGuardError
 
 from tests.house import ROOT
+from vpay_tasks.config import Settings
 from vpay_tasks.stand_ins import STAND_INS
 from vpay_tasks.webhooks import egress, hosts
 from vpay_tasks.webhooks.egress import SANDBOX, EgressRefused, Rules
@@ -191,3 +192,30 @@ def test_any_text_is_a_target_or_the_one_refusal(text: str, rules: Rules) -> Non
         assert (found.authority + found.path).isascii()
         assert (found.authority + found.path).isprintable()
         assert " " not in found.path
+
+
+@pytest.mark.parametrize(
+    ("host", "right"),
+    [
+        ("db", True),
+        ("a_b.c-d", True),
+        ("", False),
+        ("a..b", False),
+        (".a", False),
+        ("a.", False),
+        ("a" * 63, True),
+        ("a" * 64, False),
+        (".".join("a" * size for size in (63, 63, 62, 62)), True),
+        (".".join("a" * size for size in (63, 63, 63, 62)), False),
+        ("é", False),
+    ],
+)
+def test_a_local_name_is_one_in_every_label(host: str, right: bool) -> None:
+    assert hosts.is_local_name(host) is right
+
+
+def test_the_rules_are_those_of_the_settings() -> None:
+    assert egress.rules(Settings()) == Rules(livemode=False, ports=frozenset({443}))
+    own = {"ports": [443, 8443], "allow_private_targets": True}
+    found = egress.rules(Settings.model_validate({"egress": own}))
+    assert found == Rules(livemode=False, ports=frozenset({443, 8_443}), private=True)
