@@ -17,7 +17,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: demo test test-more test-all lint types fmt bench schema rollout fuzz sim chaos mutants mutants-sql mutation clean help venv-demo venv-bench venv-mutation venv-test
+.PHONY: demo test test-more test-all lint types fmt bench schema rollout fuzz sim kills chaos mutants mutants-sql mutation clean help venv-demo venv-bench venv-mutation venv-test
 
 demo: venv-demo ## 60 payments through every fault and two kills, on real servers (ARGS=--quick, --keep, --sabotage=NAME)
 	@$(MOVE) $(VENV)/bin/vpay-sandbox demo $(ARGS)

@@ -201,7 +201,7 @@ def settings(dsn: str, broker_url: str) -> Settings:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def eventually() -> Eventually:
     """The only way to wait in a test: for a condition, never for a time."""
     return _eventually

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
-import redis
-
 from tests.conftest import Eventually
-from tests.e2e import proxy
 from tests.e2e.conftest import Board
 from tests.e2e.fleet import Fleet
-from vpay_tasks.runtime.carrier import key
 
 TEN_MINUTES = 600.0
 
@@ -49,38 +44,6 @@ def test_a_worker_killed_inside_a_statement_is_noticed_at_once(
     eventually(board.empty)
     assert board.runs("ended") == [job]
     assert [line["why"] for line in dispatcher.said("reap")] == ["worker_gone"]
-
-
-def test_a_dispatcher_killed_between_claim_and_publish_loses_nothing(
-    fleet: Fleet, board: Board, broker_url: str, eventually: Eventually
-) -> None:
-    fleet.config["dispatch"] = {"claim_lease": 1.0}
-    workers = fleet.workers(threads=2, queues=["default"])
-    eventually(lambda: workers.said("boot"))
-    with proxy.before(broker_url) as (line, through):
-        fleet.config["broker"] = {"url": through}
-        dispatcher = fleet.dispatcher()
-        eventually(lambda: dispatcher.said("boot"))
-        line.hold()
-        job = board.enqueue("in_batches", {"n": 1})
-        # Claimed and committed, the publish on its way …
-        eventually(line.kept_back.is_set)
-        assert board.ask(
-            "SELECT 1 FROM vpay.jobs WHERE id = %(id)s AND lease IS NOT NULL"
-            " AND started_at IS NULL",
-            id=job,
-        )
-        with redis.Redis.from_url(broker_url) as client:
-            assert client.llen(key("default")) == 0
-        # … when it dies
-        os.kill(dispatcher.pid, signal.SIGKILL)
-        dispatcher.wait()
-        line.cut()
-    fleet.config["broker"] = {"url": broker_url}
-    second = fleet.dispatcher()
-    eventually(board.empty)
-    assert board.runs("ended") == [job]
-    assert [line_["why"] for line_ in second.said("reap")] == ["claim_expired"]
 
 
 def test_a_dispatcher_killed_by_kill_9_leaves_the_other_one_working(

@@ -123,27 +123,6 @@ def test_payments_are_settled_as_the_rail_says_and_the_merchant_is_told_once(
     assert [seen.status for seen in receiver.requests("/hooks/*")] == [200] * 3
 
 
-def test_a_worker_killed_mid_poll_leaves_a_charge_that_another_settles_once(
-    fleet: Fleet, shop: Shop, board: Board, rail: StubRail, eventually: Eventually
-) -> None:
-    fleet.config["worker"]["run_lease"] = TEN_MINUTES
-    dispatcher = fleet.dispatcher()
-    first = fleet.workers(threads=4)
-    with rail.hold("*/requesttopay/*") as held:
-        intent = shop.pays(FIRST_POLL)
-        held.wait()
-        second = fleet.workers(threads=4)
-        eventually(lambda: second.said("boot"))
-        first.signal_group(signal.SIGKILL)
-        eventually(lambda: dispatcher.said("reap"))
-    eventually(lambda: status(board, intent) == "succeeded")
-    eventually(lambda: delivered(board))
-    assert dispatcher.said("reap")[0]["why"] == "worker_gone"
-    assert events(board, intent) == ["payment_intent.succeeded"]
-    ((moved,),) = board.ask("SELECT amount_received FROM vpay.payment_intents")
-    assert moved == 1_000
-
-
 @pytest.mark.parametrize("group", [False, True], ids=["one process", "whole group"])
 def test_a_worker_told_to_stop_mid_delivery_ends_it_and_posts_once(
     fleet: Fleet,

@@ -119,25 +119,6 @@ def test_a_worker_that_still_waits_for_its_servers_can_be_stopped(
     assert workers.wait() == 69
 
 
-def test_a_stopped_worker_that_wakes_past_its_lease_settles_nothing(
-    fleet: Fleet, board: Board, eventually: Eventually
-) -> None:
-    fleet.config["worker"]["run_lease"] = 2.0
-    dispatcher = fleet.dispatcher()
-    first = fleet.workers(threads=2, queues=["default"])
-    job = board.enqueue("held", {"gate": "g"})
-    eventually(lambda: board.runs("began") == [job])
-    first.signal_group(signal.SIGSTOP)
-    fleet.workers(threads=2, queues=["default"])
-    eventually(lambda: board.runs("began") == [job, job], within=30)
-    board.open("g")
-    eventually(board.empty)
-    first.signal_group(signal.SIGCONT)
-    eventually(lambda: board.runs("ended") == [job, job])  # the stale handler ran to its end
-    eventually(lambda: first.said("settle_lost"))  # and its settle found nothing
-    assert [line["why"] for line in dispatcher.said("reap")] == ["run_expired"]
-
-
 def test_a_job_over_its_budget_is_cancelled_and_its_thread_lives_on(
     fleet: Fleet, board: Board, eventually: Eventually
 ) -> None:
