@@ -78,6 +78,8 @@ class Shop:
             return
         except VpayError as error:
             self._ledger.write("refused", order=order.number, why=type(error).__name__)
+            if intent is not None:  # it was written, and whatever became of it is no commit
+                self._wrote(order, "intent", intent.id, "refused")
             return
         self._wrote(order, "intent", intent.id, "committed")
         self._confirm(order, intent.id)

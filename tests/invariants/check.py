@@ -29,9 +29,10 @@ class Evidence:
     """What is known beside the database; whatever is left out is not compared.
 
     `rail`, `receivers`: all lines of the stubs' journals. `producer`: lines with `order`, `what`
-    (intent or charge), `id` and `how` (committed or ambiguous). `vendors`: lines with `vendor`,
-    `account`, `event` and the `status` that the sender was answered; `grants`: how often each
-    such event has had its effect. `endpoints`: (merchant, id) of those that want every event.
+    (intent or charge), `id` and `how` (committed, ambiguous or refused). `vendors`: lines with
+    `vendor`, `account`, `event` and the `status` that the sender was answered; `grants`: how
+    often each such event has had its effect. `endpoints`: (merchant, id) of those that want every
+    event.
     `bounds`: of I7; None does not look. `canaries`: by name; grepped in the database's texts and
     in the files of `artefacts`. `at_rest`: everything was drained, so nothing may wait; `ended`:
     and our processes are gone, so none of their sessions may be there.
@@ -101,7 +102,8 @@ def _asked(connection: psycopg.Connection[Any], known: Evidence) -> Iterator[tup
 
 
 def _i1(connection: psycopg.Connection[Any], known: Evidence) -> Iterator[str]:
-    """Whatever a producer saw the COMMIT of is there; what it can't know may be either."""
+    """Whatever a producer saw the COMMIT of is there, what it was refused is not; what it can't
+    know may be either."""
     if known.producer is not None:
         rows = connection.execute(
             "SELECT id FROM vpay.payment_intents UNION ALL SELECT id FROM vpay.charges"

@@ -78,13 +78,16 @@ WHERE (c.state = 'succeeded') <> (i.status = 'succeeded')
     OR (c.state = 'failed' AND i.last_payment_error IS DISTINCT FROM c.failure_code)
 
 -- name: i3_an_outcome_carries_the_current_token
--- What stays tells the token that settled it; it must be the one that the row had.
+-- What stays tells the token that settled it; it must be the one that the row had. One that
+-- settles a second time tells nothing new, but who lets go of a row by a settle's own session
+-- has settled it.
 SELECT format('job %s (%s) was settled by %s with a token that was not its own', job_id, kind,
     session)
 FROM audit.jobs
 WHERE op = 'UPDATE'
-    AND settled_by IS DISTINCT FROM old_settled_by
     AND settled_by IS DISTINCT FROM old_lease
+    AND (settled_by IS DISTINCT FROM old_settled_by
+        OR (lease IS NULL AND old_lease IS NOT NULL AND session LIKE 'vpay worker % settle'))
 
 -- name: i3_only_a_run_ends_a_job
 -- Of a row that goes the token is not told, but who deleted it, and what it was then.
@@ -265,8 +268,9 @@ GROUP BY vendor, account, event_id
 HAVING count(*) > 1
 
 -- name: i12_no_transaction_idles
-SELECT format('session %s (%s) has been idle in a transaction for %s s', pid, application_name,
-    round(extract(epoch FROM clock_timestamp() - state_change)))
+-- Since when, and not for how long: what is asked twice must be told in the same words twice.
+SELECT format('session %s (%s) has been idle in a transaction since %s', pid, application_name,
+    state_change)
 FROM pg_stat_activity
 WHERE datname = current_database()
     AND starts_with(state, 'idle in transaction')

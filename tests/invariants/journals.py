@@ -19,12 +19,14 @@ Fact = tuple[str, str, str]
 
 
 def lost_commits(producer: Lines, kept: Collection[str]) -> Iterator[str]:
-    """I1: what was committed exists. An ambiguous commit may have gone either way, and what a
-    producer that was killed did not write down is nobody's claim."""
+    """I1: what was committed exists, and what was refused does not. An ambiguous commit may have
+    gone either way, and what a producer that was killed did not write down is nobody's claim."""
     for line in producer:
-        if line.get("how") == "committed" and line["id"] not in kept:
-            about = f"order {line['order']}: the {line['what']} {line['id']}"
+        about = f"order {line['order']}: the {line['what']} {line['id']}"
+        if line["how"] == "committed" and line["id"] not in kept:
             yield f"{about} was committed and is gone"
+        if line["how"] == "refused" and line["id"] in kept:
+            yield f"{about} was refused and is there"
 
 
 @dataclass(frozen=True, slots=True)
