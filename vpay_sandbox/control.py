@@ -44,11 +44,9 @@ class Controlled:
                 return {"released": sum(desk.release(one) for one in going)}
             case "script":
                 times, after = wish.get("times", 1), bool(wish.get("after", False))
-                desk.script(path, _answer(wish), times=times, after=after)
-                return {}
+                return {"id": desk.script(path, _answer(wish), times=times, after=after).id}
             case "forget_scripts":
-                desk.forget_scripts()
-                return {}
+                return {"met": desk.forget_scripts(wish.get("id"))}
             case "requests":
                 return {"requests": [_described(seen) for seen in desk.requests(path)]}
             case "holds":
@@ -145,9 +143,15 @@ class Control:
         answer: AnswerKind = "reply",
         times: int | None = 1,
         after: bool = False,
-    ) -> None:
+    ) -> int:
+        """The script's id, for `forget_scripts`."""
         wish = {"path": path, "status": status, "headers": headers or {}, "body": body}
-        self.call("script", {**wish, "answer": answer, "times": times, "after": after})
+        wish |= {"answer": answer, "times": times, "after": after}
+        return int(self.call("script", wish)["id"])
+
+    def forget_scripts(self, script: int | None = None) -> int:
+        """That one, or all; how many requests have met it."""
+        return int(self.call("forget_scripts", {"id": script})["met"])
 
     def requests(self, path: str = "*") -> list[dict[str, Any]]:
         return cast(list[dict[str, Any]], self.call("requests", {"path": path})["requests"])

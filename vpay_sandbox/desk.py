@@ -57,18 +57,20 @@ class Seen:
     status: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Script:
-    """The next `left` matching requests get `answer` (None left: all of them).
+    """The next `left` matching requests get `answer` (None left: all of them); `met`: so many did.
 
     With `after`, the stub does its own work first (the rail has it, the receiver journals) and
     only its answer is replaced.
     """
 
+    id: int
     match: Match
     answer: Answer
     left: int | None = 1
     after: bool = False
+    met: int = 0
 
 
 @dataclass(eq=False)
@@ -112,7 +114,7 @@ class Desk:
         self._seen: deque[Seen] = deque(maxlen=REMEMBERED)
         self._holds: list[Hold] = []
         self._scripts: list[Script] = []
-        self._hold_ids = 0
+        self._ids = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watchers: set[asyncio.Event] = set()
 
@@ -146,6 +148,7 @@ class Desk:
         with self._changed:
             for script in self._scripts:
                 if matches(script.match, request):
+                    script.met += 1
                     if script.left is not None:
                         script.left -= 1
                         if script.left <= 0:
@@ -178,8 +181,8 @@ class Desk:
     def hold(self, match: Match = "*", *, times: int | None = None) -> Hold:
         """Catches the answers to matching requests, the first `times` of them or all."""
         with self._changed:
-            self._hold_ids += 1
-            hold = Hold(self, self._hold_ids, match, times)
+            self._ids += 1
+            hold = Hold(self, self._ids, match, times)
             self._holds.append(hold)
             return hold
 
@@ -199,14 +202,20 @@ class Desk:
 
     def script(
         self, match: Match, answer: Answer, *, times: int | None = 1, after: bool = False
-    ) -> None:
+    ) -> Script:
         """The next `times` matching requests (None: all) are answered so; first script first."""
         with self._changed:
-            self._scripts.append(Script(match, answer, times, after))
+            self._ids += 1
+            script = Script(self._ids, match, answer, times, after)
+            self._scripts.append(script)
+            return script
 
-    def forget_scripts(self) -> None:
+    def forget_scripts(self, id_: int | None = None) -> int:
+        """All, or that one; how many requests they have met, of those that were not through."""
         with self._changed:
-            self._scripts.clear()
+            going = [one for one in self._scripts if id_ in (None, one.id)]
+            self._scripts = [one for one in self._scripts if one not in going]
+        return sum(one.met for one in going)
 
     def requests(self, match: Match = "*") -> list[Seen]:
         """What arrived so far, in order; control requests are not counted."""

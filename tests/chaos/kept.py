@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -86,21 +85,6 @@ class Kept:
         pid = self.pid
         found = [one for one in children(pid) if threads(one) > 2] if pid is not None else []
         return found[0] if found else None
-
-    def said(self, action: str) -> int:
-        """How many lines of its log have that action."""
-        try:
-            text = (self._folder / f"{self.name}.log").read_text("utf-8", errors="replace")
-        except FileNotFoundError:
-            return 0
-        return sum(_action(line) == action for line in text.splitlines() if action in line)
-
-
-def _action(line: str) -> object:
-    try:
-        return json.loads(line).get("action")
-    except (ValueError, AttributeError):
-        return None
 
 
 def children(pid: int) -> list[int]:

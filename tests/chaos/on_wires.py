@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -67,13 +68,13 @@ def lose_answer(scene: Scene, fault: Fault) -> Effect:
     return _armed(scene, fault, lambda wire: wire.cut_on_answer(skip=skip), "an answer was lost")
 
 
-def _armed(scene: Scene, fault: Fault, arm: Callable[[Proxy], None], seen: str) -> Effect:
+def _armed(
+    scene: Scene, fault: Fault, arm: Callable[[Proxy], threading.Event], seen: str
+) -> Effect:
     wire = scene.town.wires[fault.target]
-    before = wire.cuts
-    arm(wire)
-    sprung = scene.until(lambda: wire.cuts > before, fault.seconds)
-    if not sprung:
-        wire.disarm()
+    cut = arm(wire)
+    sprung = scene.until(cut.is_set, fault.seconds)
+    wire.disarm(cut)
     return Effect(sprung, seen if sprung else "nothing passed")
 
 

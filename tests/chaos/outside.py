@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tests.chaos.effects import Effect, Injector, Scene
 from tests.chaos.schedule import Fault
 from vpay_sandbox.control import AnswerKind, Control
 
-JOURNALLED: Final = {"rail": "answer", "receiver": "delivery"}
-
-
-def _answers(scene: Scene, whose: str, status: int | None) -> int:
-    """How many were answered so until now."""
-    lines: list[dict[str, Any]] = scene.town.journal(whose)
-    return sum(one["kind"] == JOURNALLED[whose] and one["status"] == status for one in lines)
-
 
 def _scripted(
     scene: Scene, fault: Fault, answer: AnswerKind, status: int | None, *, after: bool
 ) -> Effect:
-    """`after`: the work is done first, and only then the answer is this one."""
+    """`after`: the work is done first, and only then the answer is this one. What the rail's own
+    scenarios answer so, and what another fault does, is no effect of this one."""
     control: Control = getattr(scene.town, fault.target)
-    before = _answers(scene, fault.target, status)
-    control.script("*", status=status or 200, answer=answer, times=None, after=after)
+    script = control.script("*", status=status or 200, answer=answer, times=None, after=after)
     try:
         scene.last(fault.seconds)
     finally:
-        control.call("forget_scripts")
-    met = _answers(scene, fault.target, status) - before
+        met = control.forget_scripts(script)
     words = f"answered {status}" if status else "not answered"
     return Effect(met > 0, f"{met} requests were {words}{', and obeyed' if after else ''}")
 

@@ -43,8 +43,8 @@ def resume_lanes(town: Town) -> None:
             lanes.resume(connection, merchant, endpoint, changed_by="soak")
 
 
-def at_rest(town: Town) -> bool:
-    """Whether nothing is under way, and the rail has nothing more to say about anything."""
+def under_way(town: Town) -> list[str]:
+    """What has not come to its end, and what the rail has still to say; empty: all is at rest."""
     resume_lanes(town)
     sent = town.vendor.send_rest()
     script = scenarios.load()
@@ -53,15 +53,18 @@ def at_rest(town: Town) -> bool:
         connection.execute(CRASHED.encode())
         with connection.transaction():  # or what ends between two looks is in neither
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            row = connection.execute(OPEN.encode()).fetchone()
+            ((left,),) = connection.execute(OPEN.encode()).fetchall()
             unresolved = connection.execute(UNRESOLVED.encode()).fetchall()
-    # One that the rail has, and whose scenario has an end, is asked about until it comes.
-    coming = [
-        reference
-        for reference, scenario in unresolved
-        if reference in prompted and script.by_name[scenario].expect.state != "unresolved"
+    return [
+        *([] if sent else ["the inbox has not taken all that the vendor sends"]),
+        *([f"{left} charges, deliveries, fan-outs or grants have not ended"] if left else []),
+        # One that the rail has, and whose scenario has an end, is asked about until it comes.
+        *(
+            f"the charge with reference {reference} is unresolved, and the rail has an end for it"
+            for reference, scenario in unresolved
+            if reference in prompted and script.by_name[scenario].expect.state != "unresolved"
+        ),
     ]
-    return sent and row is not None and row[0] == 0 and not coming
 
 
 def sessions(town: Town) -> int:

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterator
 from typing import Final, cast
 
-import psycopg
 import redis
 
 from tests.chaos.effects import Effect, Injector, Scene
@@ -27,7 +26,6 @@ AT_ONCE: Final = 3
 PILE_S: Final = 4.0
 """For messages to pile up behind consumers that can't pop: a claim lease brings more."""
 NOTICED_S: Final = 6.0
-SEEN_MAX: Final = 400
 POISON: Final = (
     b"\xff\xfe\x00",
     b"null",
@@ -157,39 +155,43 @@ def broker_lose(scene: Scene, fault: Fault) -> Effect:
     lost = 0
     with _piled(scene) as (client, found):
         for queue, messages in found.items():
-            lost += len(cast("list[bytes]", client.lpop(key(queue), (len(messages) + 1) // 2)))
+            half = (len(messages) + 1) // 2
+            # Nothing when another fault has emptied it meanwhile.
+            lost += len(cast("list[bytes] | None", client.lpop(key(queue), half)) or ())
     return Effect(lost > 0, f"{lost} messages were lost")
 
 
 def broker_copy(scene: Scene, fault: Fault) -> Effect:
     """Every message once more, and more; all but one of each are refused."""
-    before, times = scene.sampler.total("duplicates_refused"), scene.dice(fault).randint(1, 4)
-    copies = 0
+    times, copies = scene.dice(fault).randint(1, 4), 0
     with _piled(scene) as (client, found):
+        before = scene.sampler.total("duplicates_refused")
         for queue, messages in found.items():
             client.rpush(key(queue), *(messages * times))
             copies += len(messages) * times
-    return _refused(scene, before, f"of {copies} copies")
+    return _refused(scene, before, copies, "copies")
 
 
 def broker_replay(scene: Scene, fault: Fault) -> Effect:
     """Messages whose tokens have been used long ago."""
-    before = scene.sampler.total("duplicates_refused")
     with _piled(scene) as (client, found):
         pass
     scene.last(2.0)
     with scene.town.broker() as client:
-        stale = 0
+        before, stale = scene.sampler.total("duplicates_refused"), 0
         for queue, messages in found.items():
             client.rpush(key(queue), *messages)
             stale += len(messages)
-    return _refused(scene, before, f"of {stale} stale messages")
+    return _refused(scene, before, stale, "stale messages")
 
 
-def _refused(scene: Scene, before: int, of_what: str) -> Effect:
+def _refused(scene: Scene, before: int, pushed: int, what: str) -> Effect:
+    """Refusals from when they were pushed on; where nothing was, another's are none of theirs."""
+    if not pushed:
+        return Effect(False, f"there were no messages to make {what} of")
     risen = scene.until(lambda: scene.sampler.total("duplicates_refused") > before, NOTICED_S)
     refused = scene.sampler.total("duplicates_refused") - before
-    return Effect(risen, f"{refused} starts were refused, {of_what}")
+    return Effect(risen, f"{refused} starts were refused, of {pushed} {what}")
 
 
 def broker_poison(scene: Scene, fault: Fault) -> Effect:
@@ -217,5 +219,3 @@ INJECTORS: Final[dict[str, Injector]] = {
     "broker_replay": broker_replay,
     "broker_poison": broker_poison,
 }
-GONE: Final = (psycopg.Error, redis.RedisError)
-"""What any of these meets when another fault came first."""

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,14 +66,12 @@ class Result:
     violations: Violations
     broken_after: float | None = None
     """Seconds until the first violation was seen."""
+    unproved: Sequence[str] = ()
+    """Kinds of faults that were to happen and never had their effect."""
 
     @property
     def broken(self) -> bool:
         return any(self.violations.values())
-
-    @property
-    def effective(self) -> dict[str, int]:
-        return {kind: counts["effective"] for kind, counts in self.faults.items()}
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -122,9 +121,15 @@ class Soak:
             kind: {"injected": self._injected[kind], "effective": self._effective[kind]}
             for kind in sorted(self._injected)
         }
-        took = time.monotonic() - self._begun
         return Result(
-            self.seed, took, self.folder, faults, figures, self._violations, self._broken_after
+            self.seed,
+            time.monotonic() - self._begun,
+            self.folder,
+            faults,
+            figures,
+            self._violations,
+            self._broken_after,
+            schedule.missing(self._effective, planned),
         )
 
     def _play(self, planned: list[list[Fault]]) -> None:
@@ -133,6 +138,8 @@ class Soak:
             town.resume_producing()
             self._stretch(number, faults)
             if number == len(planned):
+                town.heal()  # nothing has an effect on who is still being started
+                self._scene.until(town.is_up, BOOT_S)
                 self._make_up(planned)
             town.pause_producing()
             self._calm()
@@ -205,13 +212,15 @@ class Soak:
     def _calm(self) -> None:
         """All faults end, every part is up again, and whatever was stuck by then is taken up within
         the bound: the end of its lease, a reaper's pass, a claim, and the margin of each (see
-        Bounds), stretched by how late this machine itself is."""
+        Bounds), stretched by how late this machine itself is. While one after the other is, they
+        are a queue that is worked off, as fast as this machine can; the bound is of the rest."""
         scene = self._scene
         scene.town.heal()
         if not scene.until(scene.town.is_up, BOOT_S):
             self._found({"I7": [f"not every part came back within {BOOT_S:.0f} s"]})
         scene.sampler.fresh()
-        up = time.monotonic()
+        up = moved = time.monotonic()
+        before: set[int] = set()
 
         def since() -> float:
             return time.monotonic() - up
@@ -224,12 +233,17 @@ class Soak:
             return [one for one in scene.sampler.late if one.seconds > since() - 1.0]
 
         def decided() -> bool:
+            nonlocal moved, before
             rest.resume_lanes(scene.town)
-            return since() > CALM_FROM_S and (not stuck() or since() > limit())
+            now = {one.job_id for one in stuck()}
+            if before - now:
+                moved = time.monotonic()
+            before = now
+            return since() > CALM_FROM_S and (not now or time.monotonic() - moved > limit())
 
         scene.until(decided, float("inf"))
         took = since()
-        left = stuck() if took > limit() else []
+        left = [one for one in stuck() if one.job_id in before]
         if not left:
             self._recoveries.append(took)
         for one in left:
@@ -263,10 +277,16 @@ class Soak:
     # The end.
 
     def _drain(self) -> None:
-        """Until nothing is under way, or the time is over: then the check says what waits."""
+        """Until nothing is under way, or the time is over: then it is told what waits."""
         scene, begun = self._scene, time.monotonic()
-        rested = scene.until(lambda: rest.at_rest(scene.town), DRAIN_S)
-        word = "at rest" if rested else "NOT at rest"
+        left: list[str] = []
+
+        def rested() -> bool:
+            left[:] = rest.under_way(scene.town)
+            return not left
+
+        word = "at rest" if scene.until(rested, DRAIN_S) else "NOT at rest"
+        self._found({"I1": left})
         self._say(f"{word} after {time.monotonic() - begun:.1f} s")
         scene.town.end_programs()
         # A session ends when its backend has noticed, a moment behind its process.

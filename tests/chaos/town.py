@@ -153,7 +153,7 @@ class Town:
             self.postgres.start()
             self.valkey.start()
         for stub in (self.rail, self.receiver):
-            stub.call("forget_scripts")
+            stub.forget_scripts()
         with self.broker() as client:
             client.config_set("maxmemory", 0)
         self.set_clock(0)

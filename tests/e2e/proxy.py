@@ -18,9 +18,7 @@ class Proxy:
         self._passing = threading.Event()
         self._passing.set()
         self._refusing = threading.Event()
-        self._cutting = threading.Event()
-        self._swallowing = threading.Event()
-        self._keeping_answer = threading.Event()
+        self._armed: dict[str, threading.Event] = {}
         self._silent = threading.Event()
         self._resetting = threading.Event()
         self._answers_left = 0
@@ -32,8 +30,6 @@ class Proxy:
         """How much passes in a second and direction; 0: all of it."""
         self.pieces = 0
         """Of bytes, that were held up by either, or lost."""
-        self.cuts = 0
-        """Connections ended by `swallow_commit`, `cut_after_commit` or `cut_on_answer`."""
         self.kept_back = threading.Event()
         """Set once a client has sent something that is kept back."""
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -87,30 +83,42 @@ class Proxy:
         self._silent.clear()
         return self.cut()
 
-    def cut_on_answer(self, *, skip: int = 0) -> None:
+    def cut_on_answer(self, *, skip: int = 0) -> threading.Event:
         """Let questions through and cut the connection at the answer after `skip` others:
-        whoever asked can't know whether it was done."""
+        whoever asked can't know whether it was done. As with its like, what is returned is set
+        once this one has cut; asked for again before that, it never will have."""
         self._answers_left = skip
-        self._cutting.set()
+        return self._arm("answer")
 
     def refuse_after_answer(self) -> None:
         """Cut the connection at its next answer, and be down from then on."""
         self._then_refuse = True
         self.cut_on_answer()
 
-    def swallow_commit(self) -> None:
+    def swallow_commit(self) -> threading.Event:
         """Let everything through but the next COMMIT, at which the connection is cut."""
-        self._swallowing.set()
+        return self._arm("before commit")
 
-    def cut_after_commit(self) -> None:
+    def cut_after_commit(self) -> threading.Event:
         """Let the next COMMIT through and cut the connection at its answer: it has happened,
         and whoever sent it can't know."""
-        self._keeping_answer.set()
+        return self._arm("after commit")
 
-    def disarm(self) -> None:
-        """Forget the cuts that have not come yet."""
-        for asked in (self._cutting, self._swallowing, self._keeping_answer):
-            asked.clear()
+    def disarm(self, asked: threading.Event | None = None) -> None:
+        """Forget that cut, or all that have not come yet."""
+        for where, cut in list(self._armed.items()):
+            if asked in (None, cut):
+                self._armed.pop(where, None)
+
+    def _arm(self, where: str) -> threading.Event:
+        self._armed[where] = cut = threading.Event()
+        return cut
+
+    def _springs(self, where: str) -> bool:
+        cut = self._armed.pop(where, None)
+        if cut is not None:
+            cut.set()
+        return cut is not None
 
     def behave(self) -> None:
         """As a wire does, from now on; an end to everything that was asked of it."""
@@ -178,7 +186,6 @@ class Proxy:
                     self.pieces += 1
                     continue
                 if self._ends(data, held=held):
-                    self.cuts += 1
                     break
                 self._hold_up(data)
                 sink.sendall(data)
@@ -193,16 +200,11 @@ class Proxy:
     def _ends(self, data: bytes, *, held: bool) -> bool:
         """Whether the connection is cut instead of passing `data` on; `held`: a client's."""
         if held:
-            if self._swallowing.is_set() and b"COMMIT" in data:
-                self._swallowing.clear()
-                return True
-            return False
-        if self._keeping_answer.is_set() and b"COMMIT\x00" in data:
-            self._keeping_answer.clear()
+            return b"COMMIT" in data and self._springs("before commit")
+        if b"COMMIT\x00" in data and self._springs("after commit"):
             return True
-        if self._cutting.is_set():
-            if self._answers_left == 0:
-                self._cutting.clear()
+        if "answer" in self._armed:
+            if self._answers_left == 0 and self._springs("answer"):
                 if self._then_refuse:
                     self._then_refuse = False
                     self._refusing.set()

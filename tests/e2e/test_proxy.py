@@ -107,8 +107,17 @@ def test_a_commit_that_never_arrives_and_one_whose_answer_is_lost(dsn: str) -> N
             for word, arm in (("before", line.swallow_commit), ("after", line.cut_after_commit)):
                 with psycopg.connect(through) as client:
                     client.execute("INSERT INTO public.marks VALUES (%s)", (word,))
-                    arm()
+                    cut = arm()
                     with pytest.raises(psycopg.OperationalError):
                         client.commit()
-            assert line.cuts == 2
+                    assert cut.is_set()
         assert connection.execute("SELECT word FROM public.marks").fetchall() == [("after",)]
+
+
+def test_of_several_cuts_each_knows_whether_it_was_the_one(line: Proxy) -> None:
+    with dialled(line) as client:
+        forgotten, replaced = line.swallow_commit(), line.cut_on_answer(skip=1)
+        cut = line.cut_on_answer()
+        line.disarm(forgotten)
+        assert said_back(client, b"COMMIT") == b""
+        assert (forgotten.is_set(), replaced.is_set(), cut.is_set()) == (False, False, True)

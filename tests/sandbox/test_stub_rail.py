@@ -344,6 +344,12 @@ def test_as_a_program_it_is_controlled_over_http(tmp_path: Path) -> None:
         control.script(path, status=503, body={"code": "X"}, headers={"Retry-After": "1"})
         assert payer.ask(reference).json() == {"code": "X"}
         control.wait(path, 2, done=True)
+        first, second = (control.script(path, status=status, times=None) for status in (502, 504))
+        assert [payer.ask(reference).status for _ in range(2)] == [502, 502]
+        assert control.forget_scripts(first) == 2
+        assert payer.ask(reference).status == 504
+        assert control.forget_scripts() == 1, "those of the second"
+        assert control.forget_scripts(second) == 0
         control.call("decide", {"reference": reference, "status": "PENDING"})
         assert payer.ask(reference).json()["status"] == "PENDING"
         assert control.call("expire_tokens") == {"expired": 1}
