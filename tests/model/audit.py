@@ -197,7 +197,11 @@ class Audit:
         )[0][0]
         if old["started_at"] is not None and self._nobody_ran(id_, old):
             wrong.append(f"I8: job {id_} has a crash, and nobody ran it")
-        if not expired and self.world.proves_its_life(old["locked_by"]):
+        if expired:
+            return wrong
+        if old["started_at"] is None:
+            wrong.append(f"I3: job {id_} was taken from its dispatcher before its lease was over")
+        elif self.world.proves_its_life(old["locked_by"]):
             wrong.append(f"I3: job {id_} was taken from a worker that lives")
         return wrong
 

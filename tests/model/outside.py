@@ -88,7 +88,8 @@ class Rail:
 
     def decide(self, number: int, *, pays: bool) -> None:
         """The payer of one of the orders that wait for a payer."""
-        waiting = sorted(ref for ref, state in self.orders.items() if state == "pending")
+        # In the order in which they came: references fall otherwise in every replay.
+        waiting = [ref for ref, state in self.orders.items() if state == "pending"]
         if waiting:
             order = waiting[number % len(waiting)]
             self.orders[order] = "succeeded" if pays else "failed"

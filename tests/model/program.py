@@ -153,7 +153,7 @@ class Program(RuleBasedStateMachine):
         confirm(app.db, intent_id, rail=self.world.rail, payer=APPROVED, clock=TIME.monotonic)
 
     def called_back(self, app: Application, which: int) -> None:
-        references = sorted(self.world.rail.orders) or [str(uuid.uuid4())]
+        references = list(self.world.rail.orders) or [str(uuid.uuid4())]
         named = ByReference(references[which % len(references)])
         callbacks.take(app.db, self.world.rail.code, named, within=5.0)
 

@@ -22,7 +22,8 @@ RULES: Final = 50
 """Rules of one program. Fewer seldom come far; more are slow to shrink."""
 
 CHUNK: Final = 25
-"""Programs from one seed. The number of a chunk that failed is all that a replay needs."""
+"""Programs from one seed. The number of a chunk that failed is all that a replay needs: with
+other numbers of rules or programs the same seed would draw others, so the tests take these, too."""
 
 MUST_HAPPEN: Final = (
     "duplicates_refused",

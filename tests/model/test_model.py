@@ -9,7 +9,7 @@ import pytest
 
 from tests.model.lab import drive, lab
 from tests.model.machine import Installation
-from tests.model.sim import never_happened
+from tests.model.sim import CHUNK, RULES, never_happened
 from vpay_tasks.store import events, jobs, leases, settles, sql
 
 
@@ -23,8 +23,8 @@ def test_no_program_breaks_a_promise(
     machine: type[Installation], request: pytest.FixtureRequest
 ) -> None:
     seed = request.config.getoption("randomly_seed")
-    print(f"make sim ARGS='--steps 1 --seed {seed}' tries the same programs, and more of them")
-    drive(machine, seed, examples=25, steps=40, shrinks=False)
+    print(f"the same programs once more: make sim ARGS='--steps 1 --seed {seed}'")
+    drive(machine, seed, examples=CHUNK, steps=RULES, shrinks=False)
     assert machine.record["jobs_finished"] > 0
 
 
@@ -34,7 +34,7 @@ def test_what_is_rare_happens_and_breaks_no_promise(
 ) -> None:
     seed = request.config.getoption("randomly_seed")
     for number in range(6):
-        drive(machine, seed + number, examples=25, steps=50, shrinks=False)
+        drive(machine, seed + number, examples=CHUNK, steps=RULES, shrinks=False)
     assert never_happened(machine.record) == []
 
 
@@ -50,9 +50,10 @@ BY_TOKEN = "jobs.id = given.id AND jobs.lease = given.lease"
         (jobs.SQL, "start", "lease = %(run)s::uuid,", "lease = jobs.lease,"),
         (jobs.SQL, "release", BY_TOKEN, "jobs.id = given.id"),
         (leases.SQL, "reap_gone", "WHERE NOT EXISTS (", "WHERE true OR NOT EXISTS ("),
+        (leases.SQL, "reap_expired", "lease_until < now()", "started_at IS NULL"),
         (events.SQL, "flip", "FROM flipped\n    JOIN", "FROM vpay.events AS flipped\n    JOIN"),
     ],
-    ids=["settle", "start", "swap", "release", "reap", "fan-out"],
+    ids=["settle", "start", "swap", "release", "reap", "claims", "fan-out"],
 )
 def test_a_guard_that_is_taken_out_is_missed(
     machine: type[Installation],
