@@ -11,7 +11,8 @@
 -- vpay_operator    people: everything to read but what identifies a payer
 --
 -- Nobody but the owner changes tables, deletes a charge, an intent, a submit or a ledger entry,
--- or writes the record of migrations. To have migrations run as vpay_owner:
+-- an event of the last day or what became of it, rewrites an event (but to take a person out), or
+-- writes the record of migrations. To have migrations run as vpay_owner:
 --   ALTER SCHEMA vpay OWNER TO vpay_owner;  REASSIGN OWNED BY old_owner TO vpay_owner;
 
 DO $$
@@ -41,7 +42,17 @@ GRANT USAGE ON SCHEMA vpay TO vpay_dispatcher, vpay_worker, vpay_web, vpay_opera
 GRANT SELECT ON vpay.migrations TO vpay_dispatcher, vpay_worker, vpay_web, vpay_operator;
 
 -- The dispatcher. It never sees a body, a payer or a rail's key material.
-GRANT SELECT, INSERT, UPDATE ON vpay.jobs, vpay.lanes TO vpay_dispatcher;
+-- Of a job not its payload; what a job is, it can't change.
+GRANT SELECT (id, run_at, created_at, locked_at, lease_until, started_at, unknown_since, parked_at,
+        lease, settled_by, claims, starts, failures, crashes, priority, due, queue, kind, lane,
+        dedupe_key, locked_by, poked, dead_reason, last_error),
+    UPDATE (run_at, locked_at, lease_until, started_at, unknown_since, parked_at, lease, settled_by,
+        claims, failures, crashes, due, locked_by, poked, dead_reason, last_error)
+    ON vpay.jobs TO vpay_dispatcher;
+-- It seeds the sweeps and scans.
+GRANT INSERT (queue, kind, dedupe_key, payload, priority, lane, run_at, due)
+    ON vpay.jobs TO vpay_dispatcher;
+GRANT SELECT, INSERT, UPDATE ON vpay.lanes TO vpay_dispatcher;
 GRANT SELECT, DELETE ON vpay.workers TO vpay_dispatcher;
 GRANT SELECT (id, state, provider_code, polls, contradicted_at, created_at, updated_at)
     ON vpay.charges TO vpay_dispatcher;
@@ -60,12 +71,18 @@ GRANT SELECT, INSERT, UPDATE ON vpay.lanes, vpay.workers TO vpay_worker;
 GRANT SELECT, INSERT, UPDATE ON vpay.payment_intents, vpay.charges, vpay.provider_requests,
     vpay.checkout_sessions TO vpay_worker;
 GRANT SELECT, INSERT ON vpay.ledger_entries TO vpay_worker;
-GRANT SELECT, INSERT, UPDATE, DELETE ON vpay.events, vpay.webhook_deliveries,
-    vpay.delivery_attempts, vpay.inbox_events TO vpay_worker;
+GRANT SELECT, INSERT, UPDATE, DELETE ON vpay.webhook_deliveries, vpay.delivery_attempts,
+    vpay.inbox_events TO vpay_worker;
+GRANT SELECT, INSERT, DELETE, UPDATE (list_seq, body_rev, fanout_attempts, fanout_state, body,
+        redacted)
+    ON vpay.events TO vpay_worker;
 GRANT USAGE ON vpay.event_list_seq TO vpay_worker;
 
 -- The web process takes hints and keeps what vendors send; it moves no money.
-GRANT SELECT, INSERT, UPDATE ON vpay.jobs TO vpay_web;
+-- It moves jobs up and may add to what they are to look at; it takes no lease.
+GRANT SELECT, INSERT, UPDATE (payload, run_at, due, poked, parked_at, dead_reason, unknown_since,
+        failures, crashes)
+    ON vpay.jobs TO vpay_web;
 GRANT SELECT (id, payment_intent_id, provider_code, provider_reference_id, provider_ref_extra,
         state, last_asked_at, created_at, updated_at)
     ON vpay.charges TO vpay_web;
@@ -75,8 +92,13 @@ GRANT SELECT, INSERT, UPDATE ON vpay.inbox_events TO vpay_web;
 GRANT SELECT ON vpay.events TO vpay_web;
 
 -- People read. Of an event not its body, which holds a customer's name, address and number, nor
--- of an intent what the merchant wrote beside it.
-GRANT SELECT ON vpay.jobs, vpay.lanes, vpay.workers, vpay.provider_requests, vpay.ledger_entries,
+-- of an intent what the merchant wrote beside it, nor of a job what an application gave to
+-- it, or the token that settles it.
+GRANT SELECT (id, run_at, created_at, locked_at, lease_until, started_at, unknown_since, parked_at,
+        claims, starts, failures, crashes, priority, due, queue, kind, lane, dedupe_key, locked_by,
+        poked, dead_reason, last_error)
+    ON vpay.jobs TO vpay_operator;
+GRANT SELECT ON vpay.lanes, vpay.workers, vpay.provider_requests, vpay.ledger_entries,
     vpay.webhook_deliveries, vpay.delivery_attempts TO vpay_operator;
 GRANT SELECT (seq, list_seq, created_at, body_rev, fanout_attempts, livemode, fanout_state, id,
         merchant_id, type, object_id, customer_id, redacted)

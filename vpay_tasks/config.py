@@ -193,7 +193,7 @@ class WindowsTable(Table):
     """From a vendor's request to its answer. Vendors count one of over 5 s as a failure."""
     scan_every: Seconds = 600
     sweep_every: Seconds = 3_600
-    keep_events: Annotated[float, Field(gt=0, le=90 * 86_400)] = 90 * 86_400
+    keep_events: Annotated[float, Field(ge=86_400, le=90 * 86_400)] = 90 * 86_400
     """What merchants can list and have sent again: events with their deliveries and attempts.
     At most 90 days, since receivers' answers are kept beside them and may name a payer."""
 

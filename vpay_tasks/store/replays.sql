@@ -243,7 +243,7 @@ SELECT
         WHEN jobs.id IS NULL THEN NULL
         WHEN jobs.parked_at IS NOT NULL THEN 'parked: ' || jobs.dead_reason
         WHEN jobs.started_at IS NOT NULL THEN 'running'
-        WHEN jobs.lease IS NOT NULL THEN 'claimed'
+        WHEN jobs.locked_at IS NOT NULL THEN 'claimed'
         WHEN jobs.run_at > now() THEN 'scheduled'
         ELSE 'ready'
     END
