@@ -107,7 +107,6 @@ NOBODYS: Final[list[tuple[Any, ...]]] = [
     ("DEL", "vpay:default"),
     ("RESTORE", "vpay:default", 0, b"x"),
     ("MODULE", "LIST"),
-    ("DEBUG", "SLEEP", 0),
     ("MONITOR",),
     ("ACL", "LIST"),
     ("SHUTDOWN",),
