@@ -90,7 +90,7 @@ def test_whoever_writes_to_the_broker_starts_nothing_and_costs_nothing(
             " WHERE queue = 'default' RETURNING id, lease"
         )
     }
-    unclaimed = board.enqueue("held", {"gate": "g"}, delay=3_600)
+    unclaimed = board.enqueue("held", {"gate": "g"})
     before = _stands(board)
     workers = fleet.workers(threads=2, queues=["default"])
     eventually(lambda: workers.said("boot"))
