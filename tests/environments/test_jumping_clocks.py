@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,23 +11,20 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.conftest import Eventually
-from tests.environments.servers import asked
+from tests.conftest import PG, Eventually
+from tests.environments.servers import UNSYNCED, asked, installed
 from tests.environments.street import Street
-from tests.faketime import SLEEPING, following, turn
+from tests.faketime import SLEEPING, JumpingPostgres, following, turn
 from tests.invariants import install
+from vpay_tasks.transport import Pooled
 
 HOUR = 3_600.0
 JUMPS = (1.0, -1.0, 0.0)
 MORE = 8
 NOW = "SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8"
-CATCH_UP = """
-UPDATE vpay.jobs
-SET run_at = now(), due = lane IS NOT NULL
-WHERE lease IS NULL AND parked_at IS NULL AND run_at > now() + interval '10 minutes'
-"""
-"""What an operator does about a database whose clock was set back: work that was scheduled by
-the wrong time would wait for the right one to come there."""
+DOCS = Path(__file__).parents[2] / "docs" / "failover.md"
+CATCH_UP = re.findall(r"^UPDATE .*?;$", DOCS.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+"""What the docs tell an operator to do, word for word."""
 
 
 def paying(street: Street, url: str, jump: Callable[[float], None], eventually: Eventually) -> None:
@@ -37,7 +36,9 @@ def paying(street: Street, url: str, jump: Callable[[float], None], eventually: 
             eventually(partial(_reached, charges, wanted), within=60)
             if hours is not None:
                 jump(hours)
-    asked(url, CATCH_UP)
+    assert len(CATCH_UP) == 3
+    for statement in CATCH_UP:
+        asked(url, statement)
     street.drain(url, eventually)
     assert all(one.popen.poll() is None for one in street.fleet.processes)
 
@@ -69,3 +70,26 @@ def test_processes_whose_clocks_jump_do_nothing_twice_and_nothing_late(
         assert asked(dsn, "SELECT count(*)::int FROM vpay.jobs WHERE crashes > 0") == [(0,)]
     finally:
         street.close()
+
+
+@pytest.mark.more(seconds=60)
+def test_a_postgres_whose_clock_jumps_settles_everything_once(
+    tmp_path: Path, broker_url: str, eventually: Eventually
+) -> None:
+    with JumpingPostgres(tmp_path / "pg", settings=UNSYNCED, version=PG) as server:
+        url = Pooled(server.url())  # see tests/payments/test_clocks.py
+        installed(url)
+        street = Street(tmp_path, server.url(), broker_url)
+        street.set("database", pulse="lease")
+        street.set("windows", horizon=86_400)  # which no jump of an hour is to reach
+
+        def jump(hours: float) -> None:
+            server.jump(hours)
+            ahead = asked(url, NOW)[0][0] - time.time()
+            assert ahead == pytest.approx(hours * HOUR, abs=60)
+
+        try:
+            paying(street, url, jump, eventually)
+            assert broken(street, url) == {}
+        finally:
+            street.close()
