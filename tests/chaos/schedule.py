@@ -25,6 +25,8 @@ EDGES: Final = (
     "worker-receiver",
 )
 TO_POSTGRES: Final = EDGES[:3]
+SAYING_COMMIT: Final = EDGES[1:3]
+"""A dispatcher has its COMMIT prepared: the word is not in what it sends."""
 DISPATCHERS: Final = ("dispatcher-1", "dispatcher-2")
 MASTERS: Final = ("payments", "webhooks")
 CHILDREN: Final = ("payments child", "webhooks child")
@@ -52,7 +54,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "delay": Kind(EDGES, (3.0, 6.0)),
     "throttle": Kind(EDGES, (3.0, 6.0)),
     "silence": Kind(EDGES, (3.0, 7.0)),
-    "cut_before_commit": Kind(TO_POSTGRES, (3.0, 3.0), cards=2),
+    "cut_before_commit": Kind(SAYING_COMMIT, (3.0, 3.0), cards=2),
     "cut_after_commit": Kind(TO_POSTGRES, (3.0, 3.0), cards=2),
     "lose_answer": Kind((*EDGES, *TO_POSTGRES), (3.0, 3.0), cards=2),
     "terminate": Kind(("sessions",), cards=2, looks=True),

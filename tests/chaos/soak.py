@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -205,7 +205,10 @@ class Soak:
             self._say(f"to make up for: {', '.join(missing)}")
             every = [fault for stretch in planned for fault in stretch]
             for kind in missing:
-                self._inject(next(fault for fault in every if fault.kind == kind))
+                fault = next(fault for fault in every if fault.kind == kind)
+                for target in (fault.target, *schedule.KINDS[kind].targets):
+                    if self._try(replace(fault, target=target)).effective:
+                        break
 
     # Calm.
 

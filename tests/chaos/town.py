@@ -202,6 +202,7 @@ class Town:
         self._lay_wires()
         self._write_settings()
         self.vendor = Vendor(self.web_port, self.seed, self.folder / "vendor.jsonl")
+        self._open.callback(self.vendor.close)
         self._keep_programs()
         tending = threading.Thread(target=self._tend, name="supervisor", daemon=True)
         self._open.callback(self._stop_programs)

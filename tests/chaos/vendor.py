@@ -42,6 +42,10 @@ class Vendor:
         if self._thread is not None:
             self._thread.join(PATIENCE_S + 5)
 
+    def close(self) -> None:
+        self.stop()
+        self._journal.close()
+
     def send_rest(self) -> bool:
         """Once more whatever has had no 2xx yet, as vendors do for days; whether none is left."""
         left, self._again = self._again, []

@@ -62,6 +62,8 @@ class Proxy:
         for item in standing:
             with contextlib.suppress(OSError):
                 item.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        for item in standing:
+            with contextlib.suppress(OSError):
                 # Wakes the thread that reads it, and tells the other side nothing; its close
                 # is what resets.
                 item.shutdown(socket.SHUT_RD)
@@ -189,11 +191,13 @@ class Proxy:
                     break
                 self._hold_up(data)
                 sink.sendall(data)
-        for item in (source, sink):
-            with contextlib.suppress(OSError):
-                if not self._resetting.is_set():
-                    item.shutdown(socket.SHUT_RDWR)
-            item.close()
+        # Both are shut before either is closed: whoever reads the other one would never wake, and
+        # what it stands for would stay open to the end of this process.
+        how = socket.SHUT_RD if self._resetting.is_set() else socket.SHUT_RDWR
+        for end in (lambda item: item.shutdown(how), socket.socket.close):
+            for item in (source, sink):
+                with contextlib.suppress(OSError):
+                    end(item)
         with self._lock:
             self._sockets -= {source, sink}
 
