@@ -21,7 +21,8 @@ __all__ = ["fleet"]
 
 
 def forged(ids: list[int], token: object, **more: Any) -> bytes:
-    return json.dumps({"v": 1, "q": "default", "ids": ids, "t": str(token), **more}).encode()
+    body = {"v": 1, "q": "default", "ids": ids, "t": str(token), **more}
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 def junk(job: int, token: str) -> list[bytes]:
@@ -59,7 +60,8 @@ def junk(job: int, token: str) -> list[bytes]:
         b'{"v":1,"q":"default","ids":[' + b"9" * 5_000 + b'],"t":"x"}',
         b'{"v":1,"q":"default","ids":[1e999],"t":"x"}',
         b'{"v":1,"q":"default","ids":[NaN],"t":"x"}',
-        forged([job], token).replace(b'"ids": [', b'"ids": [-'),
+        forged([job], token).replace(b'"ids":[', b'"ids":[-'),
+        forged([job], token).replace(b":", b": "),  # another spelling of the truth
         forged([job, job], token),
         forged([job], token, v="1"),
         b"\x00" * 100,
