@@ -247,7 +247,7 @@ def test_a_finishing_whose_commit_lost_its_answer_stands_and_is_not_run_again(
             ran.append(job.id)
             with job.finishing() as tx:
                 tx.execute("INSERT INTO public.effects VALUES (1)")
-                line.cut_on_answer(skip=1)  # the finish is answered, its commit is not
+                line.cut_after_commit()
 
         bench.task(writes)
         job = a_job(database)
@@ -289,6 +289,50 @@ def test_a_finishing_whose_commit_never_arrived_is_run_again_and_not_finished_al
     assert ran == [job, job]
     assert row(database, job) is None
     assert _effects(database) == 1
+
+
+def test_a_finishing_that_did_not_happen_does_not_take_anothers_for_its_own(
+    database: Database, dsn: str, ran: list[Any], eventually: Eventually
+) -> None:
+    """Its commit never arrived, and by the time it looks another run has finished the job."""
+    a_worker(database)
+    with database.connection() as connection:
+        connection.execute("CREATE TABLE public.effects (n int)")
+    with proxy.before(dsn) as (line, through), ThreadPoolExecutor(1) as pool:
+        shaky = Database(through, application="shaky")
+        bench = Bench(shaky, dsn)
+
+        def overtaken(job: Any, ctx: Any) -> None:
+            try:
+                with job.finishing() as tx:
+                    tx.execute("INSERT INTO public.effects VALUES (1)")
+                    tx.execute("SELECT FROM vpay.jobs FOR UPDATE")
+                    pool.submit(_ended_by_another, database)
+                    eventually(lambda: _waits_for_a_lock(database))
+                    line.swallow_commit()
+            except LeaseLost:
+                ran.append("lost")
+                raise
+            ran.append("stands")
+
+        bench.task(overtaken)
+        job = a_job(database)
+        bench.run()
+        bench.close()
+        shaky.close()
+    assert ran == ["lost"]
+    assert (row(database, job), _effects(database)) == (None, 0)
+
+
+def _ended_by_another(database: Database) -> None:
+    with database.connection() as connection:
+        connection.execute("DELETE FROM vpay.jobs")
+
+
+def _waits_for_a_lock(database: Database) -> bool:
+    with database.connection() as connection:
+        asked = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return bool(connection.execute(asked).fetchall())
 
 
 def _effects(database: Database) -> int:

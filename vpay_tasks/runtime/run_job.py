@@ -248,16 +248,21 @@ class Runner:
         task = self.registry.get(run.kind)
         assert task is not None
         ending = ending_of_answer(task.kind, Done())
+        transaction: str | None = None
         try:
             with self.context.db.transaction() as tx:
                 yield tx
                 # Not before: a block that takes its time still has its lease renewed.
                 run.settling = True
-                if not finish_within(tx, run, ending):
+                transaction = finish_within(tx, run, ending)
+                if transaction is None:
                     raise LeaseLost("the row is no longer this run's; nothing was written")
         except AmbiguousCommit:
+            if transaction is None:
+                raise  # of another commit, which the block has made beside this one
             with self.context.db.connection() as connection:
-                run.settled = finish_stands(connection, run)
+                finish_stands(connection, run, transaction)
+            run.settled = True
         else:
             run.settled = run.settling  # not so when the block abandoned its transaction
         finally:

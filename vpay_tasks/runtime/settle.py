@@ -18,7 +18,7 @@ from vpay_tasks.core.task import Registry
 from vpay_tasks.errors import (
     AmbiguousCommit,
     DeadReason,
-    Internal,
+    LeaseLost,
     Severity,
     Storage,
     VpayError,
@@ -319,20 +319,23 @@ def tell_settled(run: Run, ending: Ending, *, won: bool) -> None:
         )
 
 
-def finish_within(tx: sql.Connection, run: Run, ending: Ending) -> bool:
-    """Settle `run` as the last statement of its handler's own transaction."""
-    return all(settles.settle(tx, [settles.Settle(run.id, run.lease, ending)]))
+def finish_within(tx: sql.Connection, run: Run, ending: Ending) -> str | None:
+    """Settle `run` as the last statement of its handler's own transaction: the transaction's
+    number, for `finish_stands`. None: the row is no longer this run's."""
+    won = all(settles.settle(tx, [settles.Settle(run.id, run.lease, ending)]))
+    return settles.own_transaction(tx) if won else None
 
 
-def finish_stands(connection: sql.Connection, run: Run) -> bool:
-    """Whether an ambiguous `finishing()` was committed. Raises Storage when nothing was
-    written – the job runs again, it is never finished alone – and Internal when the row is
-    another run's."""
+def finish_stands(connection: sql.Connection, run: Run, transaction: str) -> None:
+    """Return when an ambiguous `finishing()` was committed. Raises Storage when nothing was
+    written – the job runs again, it is never finished alone – and LeaseLost when another run
+    has the row, or has ended it."""
     seen = settles.look_again(connection, run.id)
     count("settles_ambiguous")
-    if seen is None or seen.settled_by == run.lease:
-        return True
-    if seen.lease == run.lease:
+    if seen is not None and seen.settled_by == run.lease:
+        return
+    if seen is not None and seen.lease == run.lease:
         raise Storage("the commit of finishing() did not happen; the job runs again")
-    count("ambiguous_unknown")
-    raise Internal("another run holds the row of an ambiguous finishing()")
+    # A row that is gone may have been finished by whoever took it over, and not by this run.
+    if not settles.was_committed(connection, transaction):
+        raise LeaseLost("another run took the job over; nothing was written")

@@ -59,3 +59,13 @@ def look_again(connection: sql.Connection, job_id: int) -> Seen | None:
     """The row's tokens once nobody is committing it; None when it is gone."""
     rows = sql.run(connection, SQL["look_again"], {"id": job_id})
     return Seen(*rows[0]) if rows else None
+
+
+def own_transaction(tx: sql.Connection) -> str:
+    """The number of the caller's transaction, for `was_committed`."""
+    return str(sql.run(tx, SQL["own_transaction"])[0][0])
+
+
+def was_committed(connection: sql.Connection, transaction: str) -> bool:
+    """What became of a transaction that has ended."""
+    return bool(sql.run(connection, SQL["was_committed"], {"transaction": transaction})[0][0])

@@ -82,3 +82,11 @@ SELECT lease, settled_by
 FROM vpay.jobs
 WHERE id = %(id)s::bigint
 FOR UPDATE
+
+-- name: own_transaction
+-- Asked before a commit whose answer may be lost: a row that is gone tells nobody who took it.
+SELECT pg_current_xact_id()::text
+
+-- name: was_committed
+-- Behind look_again: by then it has ended. One too old to be known of counts as not committed.
+SELECT coalesce(pg_xact_status(%(transaction)s::text::xid8) = 'committed', false)
