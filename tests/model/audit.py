@@ -108,7 +108,7 @@ class Audit:
         self.presented: dict[str, set[tuple[int, str]]] = {
             verb: set() for verb in ("settle", "start", "release", "renew")
         }
-        self.told: list[tuple[int, UUID, bool]] = []
+        self.told: list[tuple[int, UUID, bool, bool]] = []
         self.settled: set[tuple[int, str]] = set()
 
     def look(self) -> None:
@@ -232,10 +232,11 @@ class Audit:
     def _lies(self) -> list[str]:
         """A worker that is told that its settle stands is told so for good."""
         wrong = []
-        for id_, lease, won in self.told:
+        for id_, lease, won, by_count in self.told:
             life = self.jobs[id_]
             now = life.ended_by if life.row is None else life.row["settled_by"]
-            if won and (id_, str(lease)) not in self.settled:
+            gone = by_count and life.row is None
+            if won and not gone and (id_, str(lease)) not in self.settled:
                 wrong.append(f"I3: a settle of job {id_} is said to stand, and does not")
             if not won and now == str(lease):
                 wrong.append(f"a settle of job {id_} stands, and is said to be lost")

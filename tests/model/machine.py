@@ -61,7 +61,7 @@ class Installation(Program):
         for _ in range(payments):
             self.pay(False, 100)
         for _ in range(worked):
-            self.work()
+            self.carry_on()
             self.clock.advance(6.5)
         self.everybody_pulses()
         self.take_some(0)
@@ -222,26 +222,39 @@ class Installation(Program):
 
     # ----- who goes on
 
-    @move(which=ANY, steps=STEPS, says=st.sampled_from(SAYS))
-    def go_on(self, which: int, steps: int, says: str) -> None:
-        """One of those that can takes some steps; a rail that it asks now says that."""
+    @move(
+        which=ANY,
+        steps=STEPS,
+        says=st.sampled_from(SAYS),
+        then=st.sampled_from((None, None, "before", "after")),
+    )
+    def go_on(self, which: int, steps: int, says: str, then: str | None) -> None:
+        """One of those that can takes some steps, and may lose its connection at the next. A
+        rail that it asks now says that."""
         if ready := self.sessions.ready() or self.take_some(1):
             session = ready[which % len(ready)]
             session.says = says
             self.begin(session, max(1, steps))
+            session.fault = then
 
-    @move()
-    def all_go_on(self) -> None:
-        self.sessions.run(self.sessions.ready)
+    @move(fresh=st.booleans())
+    def work(self, fresh: bool) -> None:
+        """A moment without trouble; `fresh`: and with new work from the dispatchers."""
+        if fresh:
+            self.carry_on()
+        else:
+            self.sessions.run(self.sessions.ready)
 
-    @move(pays=st.booleans(), which=ANY)
-    def decide(self, pays: bool, which: int) -> None:
-        """A payer does."""
-        self.world.rail.decide(which, pays=pays)
-
-    @move(mood=st.sampled_from((200, 200, 500, None, 410)))
-    def receive(self, mood: int | None) -> None:
-        self.receiver.mood = mood
+    @move(
+        what=st.sampled_from(("a payer pays", "a payer declines", 200, 200, 500, None, 410)),
+        which=ANY,
+    )
+    def outside(self, what: str | int | None, which: int) -> None:
+        """A payer decides, or the merchant's receiver answers otherwise from now on."""
+        if isinstance(what, str):
+            self.world.rail.decide(which, pays=what == "a payer pays")
+        else:
+            self.receiver.mood = what
 
     @move(seconds=JUMPS, alive=st.booleans())
     def advance(self, seconds: float, alive: bool) -> None:
@@ -261,41 +274,38 @@ class Installation(Program):
         self.everybody_pulses()
         self.take_some(steps)
         if fully:
-            self.all_go_on()
+            self.sessions.run(self.sessions.ready)
 
-    @move()
-    def work(self) -> None:
-        """A moment without trouble."""
-        self.carry_on()
-
-    @move(
-        which=ANY,
-        fault=st.sampled_from(("before", "after", "terminate", "cancel")),
-        where=st.sampled_from(("anywhere", *COMMITS)),
-    )
-    def trouble(self, which: int, fault: str, where: str) -> None:
-        """A connection breaks, or what waits for a lock is told not to."""
+    @move(which=ANY, done=st.booleans(), where=st.sampled_from(COMMITS))
+    def lose_an_answer(self, which: int, done: bool, where: str) -> None:
+        """A connection breaks in a commit: it is done or not, and nobody hears."""
         session = self.reach(which, where)
+        if session is not None:
+            session.fault = "after" if done else "before"
+            session.step()
+
+    @move(which=ANY, fault=st.sampled_from(("terminate", "cancel")))
+    def trouble(self, which: int, fault: str) -> None:
+        """The server ends a session, or tells one not to wait for a lock any longer."""
+        session = self.reach(which, "")
         if session is None:
             return
         connection = session.connection
         self.sessions.seen[f"trouble: {fault}"] += 1
-        match fault:
-            case "before" | "after":
-                session.fault = fault
-            case "terminate" if connection is not None and not connection.closed:
-                self.server.terminate(connection.pid)
-            case "cancel" if session.at.startswith("lock of") and not session.ready():
-                self.server.cancel(connection.pid)
-                self.sessions.seen["cancelled while it waited for a lock"] += 1
+        if fault == "terminate" and connection is not None and not connection.closed:
+            self.server.terminate(connection.pid)
+        if fault == "cancel" and session.at.startswith("lock of") and not session.ready():
+            self.server.cancel(connection.pid)
+            self.sessions.seen["cancelled while it waited for a lock"] += 1
         if not session.over and session.ready():
             session.step()
 
     def reach(self, which: int, where: str) -> Session | None:
-        """A session that stands before such a statement; until one does, they take turns."""
+        """A session that stands before such a statement ("": anywhere); until one does, they
+        take turns."""
         for each in range(80):
-            live = [one for one in self.sessions.live() if one.at not in IDLE]
-            there = [one for one in live if where in (one.at, "anywhere")]
+            live = [one for one in self.sessions.live() if one.at not in IDLE or one.ready()]
+            there = [one for one in live if where in (one.at, "")]
             if there:
                 return there[which % len(there)]
             if ready := [one for one in live if one.ready()]:

@@ -18,10 +18,10 @@ from typing import Final
 from tests.model.lab import drive, lab
 from tests.model.machine import Installation
 
-RULES: Final = 50
+RULES: Final = 40
 """Rules of one program. Fewer seldom come far; more are slow to shrink."""
 
-CHUNK: Final = 25
+CHUNK: Final = 12
 """Programs from one seed. The number of a chunk that failed is all that a replay needs: with
 other numbers of rules or programs the same seed would draw others, so the tests take these, too."""
 

@@ -16,6 +16,7 @@ from tests.model.audit import Audit
 from tests.model.clock import Clock
 from tests.model.connection import Server, Stepped
 from tests.model.sessions import THREADING, TIME
+from vpay_tasks.core.settling import Verb
 from vpay_tasks.handlers import resubmit_charge
 from vpay_tasks.runtime import dispatcher, pulse, run, run_job, settle, start, timers
 from vpay_tasks.store import db, jobs, leases, settles
@@ -47,9 +48,14 @@ def stage(server: Server) -> Iterator[Clock]:
 def watched(audit: Audit) -> Iterator[None]:
     """`audit` hears of every token before it is presented, and of what becomes of a settle."""
 
-    def told(run: Any, ending: Any, *, won: bool) -> None:
-        audit.told.append((run.id, run.lease, won))
-        tell(run, ending, won=won)
+    def telling(teller: Any) -> Any:
+        def told(run: Any, ending: Any, *, won: bool) -> None:
+            # Whose row is gone is taken for finished, where nothing but a count depends on it.
+            by_count = teller is settle and ending.verb is Verb.FINISH
+            audit.told.append((run.id, run.lease, won, by_count))
+            tell(run, ending, won=won)
+
+        return told
 
     tell = settle.tell_settled
     with ExitStack() as stack:
@@ -57,7 +63,7 @@ def watched(audit: Audit) -> Iterator[None]:
             heard = _heard(audit, verb, getattr(module, verb), tokens)
             stack.enter_context(mock.patch.object(module, verb, heard))
         for teller in (settle, run_job):
-            stack.enter_context(mock.patch.object(teller, "tell_settled", told))
+            stack.enter_context(mock.patch.object(teller, "tell_settled", telling(teller)))
         yield
 
 
