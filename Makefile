@@ -67,6 +67,9 @@ mutants-sql: venv-test ## take conditions out of store/*.sql one at a time; a te
 mutation: venv-mutation ## mutmut over settle, start, verify and egress (ARGS="--show", "vpay_tasks.webhooks.sign*")
 	@$(PY) -m tests.mutants.mutation $(ARGS)
 
+kills: venv-test ## the kill matrix: each process harmed at each point (ARGS="-k settlement")
+	@$(PY) -m pytest -n $(JOBS) --dist loadgroup --tier=all tests/kills $(ARGS)
+
 chaos: venv-test ## a soak of real processes under seeded faults (ARGS="--seconds 360 --seed 1")
 	@$(PY) -m tests.chaos.run $(ARGS)
 

@@ -100,7 +100,7 @@ class Case:
         """Raises AssertionError for whatever was not as declared."""
         try:
             self._through(steps)
-            self._heal()
+            self._heal(harmless={Fault.CUT, Fault.ERROR} >= {step.fault for step in steps})
             self._judge(way)
         except AssertionError as error:
             error.add_note(self.story())
@@ -170,7 +170,7 @@ class Case:
 
     def _overtaken(self, caught: Caught, step: Step) -> bool:
         if step.expires:
-            self.world.expire_unstarted(step.expires, self.play.subject(step.expires))
+            self.world.expire_unstarted(self.play.subject(step.expires))
             if "expired" not in " ".join(self.play.words(step.expires)):
                 return False
         if caught.backend is not None and self.world.waits_for(caught.backend):
@@ -180,8 +180,8 @@ class Case:
         self.play.nudge()
         return self.play.over()
 
-    def _heal(self) -> None:
-        """Until it is over, time passing."""
+    def _heal(self, *, harmless: bool) -> None:
+        """Until it is over, time passing. `harmless`: nobody can have kept a message."""
         last = 0.0
 
         def over() -> bool:
@@ -189,6 +189,8 @@ class Case:
             if time.monotonic() > last + NUDGE_S:
                 last = time.monotonic()
                 self.play.nudge()
+                if not harmless:
+                    self.world.expire_unstarted(self.play.about)
             return self.play.over()
 
         self.world.until(over)

@@ -54,8 +54,8 @@ class Pair:
         ]
 
     def reaped(self) -> list[str]:
-        """How often the job was taken away from somebody, and why."""
-        return sorted(one.leaves for one in (self.first, self.second) if one.leaves)
+        """Why the job was taken away from whom died."""
+        return [one.leaves for one in (self.first, self.second) if one.leaves]
 
 
 def at(name: str, kind: str, word: str, moment: Moment, leaves: str) -> Station:

@@ -17,6 +17,7 @@ from tests.kills.terms import (
     GONE,
     KILL,
     LATE,
+    ONCE,
     RETRIED,
     STOP,
     STRAIGHT,
@@ -28,7 +29,7 @@ from tests.kills.world import KIOSK
 
 def fan_out(rows: str, *seen: str) -> Way:
     expires = "fan_out_events" if "expired" in rows else ""
-    return Way({"fan_out_events": rows, "deliver_webhook": STRAIGHT}, seen, expires=expires)
+    return Way({"fan_out_events": rows, "deliver_webhook": ONCE}, seen, expires=expires)
 
 
 F_GONE, F_RETRIED = (f"claim start {word} claim start again" for word in ("worker_gone", "retry"))

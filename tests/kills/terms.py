@@ -18,8 +18,9 @@ RETRIED: Final = "claim start retry claim start end"
 AGAIN: Final = "claim start again claim start end"
 OVERRULED: Final = "claim start overruled end"
 STRAIGHT: Final = "claim start end"
-ONCE: Final = "claim start( again claim start)* end"
-"""What becomes of a job. ONCE leaves room for polls that found nothing yet."""
+ONCE: Final = "claim( claim_expired claim)* start( again claim start)* end"
+"""What becomes of a job. ONCE leaves room for polls that found nothing yet, and for messages
+that somebody had who died."""
 
 
 def at(kind: str, word: str, moment: Moment) -> partial[InPostgres]:

@@ -23,6 +23,5 @@ def test_a_recovery_that_is_killed_is_recovered_from(world: World, pair: Pair) -
     case = Case(world, play)
     case.run(pair.steps(), Way(posts=None))
     words = Counter(" ".join(play.words(pair.kind)).split())
-    taken = sorted((words & Counter(["worker_gone", "claim_expired"] * 9)).elements())
-    assert taken == pair.reaped(), case.story()
+    assert words >= Counter(pair.reaped()), case.story()
     assert 1 <= len(play.posts()) <= 3

@@ -278,13 +278,14 @@ class World:
         )
         return bool(found)
 
-    def expire_unstarted(self, kind: str, about: str) -> None:
-        """The same for a claim whose message seems to be lost: somebody stopped may have it."""
+    def expire_unstarted(self, about: str) -> None:
+        """The same for claims whose message seems to be lost: whoever died or stands still may
+        have had it."""
         self.ask(
-            "UPDATE vpay.jobs SET lease_until = now() - interval '1 second' WHERE kind = %s"
-            " AND started_at IS NULL AND locked_at < now() - interval '3 seconds'"
+            "UPDATE vpay.jobs SET lease_until = now() - interval '1 second'"
+            " WHERE lease IS NOT NULL AND started_at IS NULL AND lease_until > now()"
+            " AND locked_at < now() - interval '5 seconds'"
             " AND kills.about(kind, to_jsonb(jobs)) = %s RETURNING id",
-            kind,
             about,
         )
 
