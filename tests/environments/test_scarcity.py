@@ -26,9 +26,9 @@ AFTER = 12
 DOCTOR = "import sys; from vpay_tasks.cli import main; sys.exit(main(['doctor', '--json']))"
 FEW = 40
 """Connections: the two groups, the two dispatchers and the shop would use some more."""
-TRIES_A_SECOND = 60
-"""Of all processes together, while none is free. Each of their connections backs off to one or
-two tries a second; a loop without a pause would make thousands."""
+TRIES_A_SECOND = 200
+"""Of all processes together, while none is free: with pauses of a quarter of a second to some
+seconds it is a few dozen. One loop without a pause alone would make thousands."""
 
 
 @pytest.fixture
