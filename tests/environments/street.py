@@ -156,7 +156,7 @@ class Street:
         return sum(line["what"] == "charge" for line in list(self.wrote))
 
     @contextmanager
-    def customers(self) -> Iterator[Callable[[], int]]:
+    def customers(self, *, pause: float = 0.1) -> Iterator[Callable[[], int]]:
         """Payments one after the other, by a few at once, until the block ends."""
         over = threading.Event()
 
@@ -165,7 +165,7 @@ class Street:
                 if over.is_set():
                     return
                 self.pay(PAYERS[nth % len(PAYERS)])
-                self._pause.wait(0.1)
+                self._pause.wait(pause)
 
         with ThreadPoolExecutor(CUSTOMERS) as pool:
             shoppers = [pool.submit(shopping, first) for first in range(CUSTOMERS)]

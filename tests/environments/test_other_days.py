@@ -46,13 +46,14 @@ def test_payments_across_a_turn_are_as_on_every_day(
         street.fleet.extra |= {**shifted(hours), "PYTHONPATH": str(SLEEPING), "TZ": zone}
         try:
             street.open(eventually)
-            with street.customers() as charges:
+            # Unhurried: what piles up until the turn has to be worked off behind it.
+            with street.customers(pause=2.0) as charges:
                 eventually(charges)
                 assert asked(url, NOW)[0][0] < at.timestamp(), "the machine was too slow"
                 eventually(lambda: asked(url, NOW)[0][0] > at.timestamp(), within=60)
                 known = charges()
                 eventually(lambda: charges() >= known + 12, within=60)
-            street.drain(url, eventually)
+            street.drain(url, eventually, within=120)
             assert street.check(url) == {}
             # The local clock told another hour or day behind it, and no charge is older for it.
             assert len({row[0] for row in asked(url, LOCAL)}) > 1
