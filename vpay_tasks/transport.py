@@ -23,6 +23,7 @@ _HOST: Final = re.compile(r"^(\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(:\d*)?$")
 _VARIABLES: Final = {
     "PGHOST": "host",
     "PGHOSTADDR": "hostaddr",
+    "PGPASSWORD": "password",
     "PGSERVICE": "service",
     "PGSSLMODE": "sslmode",
     "PGSSLROOTCERT": "sslrootcert",
@@ -90,8 +91,10 @@ def holds_password(text: str) -> bool:
 
 def postgres_parameters(url: str, env: Mapping[str, str]) -> dict[str, str]:
     """What Postgres' library takes from `url` and, where that says nothing, from `env`."""
-    found = {name: env[variable] for variable, name in _VARIABLES.items() if env.get(variable)}
-    hosts = _authority(url).rpartition("@")[2]
+    found = {name: env[variable] for variable, name in _VARIABLES.items() if variable in env}
+    user, _, hosts = _authority(url).rpartition("@")
+    if ":" in user:
+        found["password"] = unquote(user.partition(":")[2])
     if hosts:
         names = [match[1] for host in hosts.split(",") if (match := _HOST.match(host))]
         found["host"] = ",".join(unquote(name.strip("[]")) for name in names)
@@ -112,7 +115,8 @@ def leaves_the_machine(parameters: Mapping[str, str]) -> bool:
 def postgres_faults(parameters: Mapping[str, str], *, pooled: bool = False) -> Iterator[str]:
     """What livemode lacks in these parameters of Postgres' library: what is given to it and
     what it takes from the environment alike. `pooled`: a pooler answers, which speaks TLS but
-    can't bind a password to it, and neither can a client that shows a certificate instead."""
+    can't bind a password to it. A client that shows a certificate has none to bind; with both,
+    the password is still sent to whoever asks for it."""
     if parameters.get("service"):
         yield (
             "database.url: livemode can't look into a service file: write what it says into the"
@@ -130,14 +134,17 @@ def postgres_faults(parameters: Mapping[str, str], *, pooled: bool = False) -> I
             "database.url: add sslrootcert=/path/to/ca.pem, the authority that signed the"
             " server's certificate, or sslrootcert=system for a public one"
         )
-    bindable = not pooled and not parameters.get("sslcert")
+    certificate_only = parameters.get("sslcert") and not parameters.get("password")
+    bindable = not pooled and not certificate_only
     if bindable and parameters.get("channel_binding") != "require":
         yield (
             "database.url: add channel_binding=require, so that a password is worth nothing to"
             " whoever holds another certificate of that name (not asked for behind a pooler,"
-            ' database.pulse = "lease", nor beside an sslcert)'
+            ' database.pulse = "lease", nor of an sslcert without a password)'
         )
-    if parameters.get("ssl_min_protocol_version") in ("TLSv1", "TLSv1.1"):
+    # In any case of letters; and nothing, which is no limit, is not the same as nothing said.
+    least = parameters.get("ssl_min_protocol_version", "TLSv1.2")
+    if least.lower() not in ("tlsv1.2", "tlsv1.3"):
         yield "database.url: take ssl_min_protocol_version out: TLS below 1.2 can be broken"
     if parameters.get("sslkeylogfile"):
         yield "database.url: take sslkeylogfile out: who reads that file reads the connection"
@@ -155,6 +162,7 @@ def broker_faults(url: str) -> Iterator[str]:
     try:
         parts = urlsplit(url)
         host = unquote(parts.hostname or "")
+        given = _parameters(url)
     except ValueError:
         yield "broker.url: has no valid host"
         return
@@ -166,12 +174,12 @@ def broker_faults(url: str) -> Iterator[str]:
             f" {parts.scheme}s:// (a Unix socket or 127.0.0.1 needs none)"
         )
     if parts.scheme.startswith("amqp"):
-        if not parts.password or parts.username == "guest":
+        if not parts.password or unquote(parts.username or "") == "guest":
             yield (
                 "broker.url: livemode needs a user of our own with a password: without one"
                 " anybody on that network can keep every payment waiting"
             )
-    elif not parts.password and not {"password", "ssl_certfile"} & set(_parameters(url)):
+    elif not (parts.password or given.get("password") or given.get("ssl_certfile")):
         yield (
             "broker.url: livemode needs a password (or an ssl_certfile): without one anybody on"
             " that network can keep every payment waiting"

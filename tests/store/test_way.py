@@ -142,6 +142,9 @@ def test_whoever_holds_a_certificate_of_the_name_gets_no_password(
         ("&sslmode=verify-full&service=shop", {}, "service file"),
         ("&sslmode=verify-full", {"PGSERVICE": "shop"}, "service file"),
         ("&sslmode=verify-full&ssl_min_protocol_version=TLSv1.1", {}, "below 1.2"),
+        ("&sslmode=verify-full&ssl_min_protocol_version=", {}, "below 1.2"),
+        ("&sslmode=verify-full&channel_binding=prefer&sslcert=/c.pem", {}, "channel_binding="),
+        ("&sslmode=require", {"PGPASSWORD": "\udcff"}, "sslmode=verify-full"),  # no UTF-8
     ],
 )
 def test_nobody_is_even_called_where_less_would_do(

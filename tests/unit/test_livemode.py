@@ -115,7 +115,11 @@ LINES = [
     (database(DATABASE.replace("=system", "=/no/ca.pem")), "sslrootcert, /no/ca.pem, is not there"),
     (database(DATABASE.replace("=require", "=prefer")), "database.url: add channel_binding=req"),
     (database(DATABASE + "&service=shop"), "database.url: livemode can't look into a service"),
-    (database(DATABASE + "&ssl_min_protocol_version=TLSv1"), "take ssl_min_protocol_version out"),
+    (database(DATABASE.replace("=require", "=prefer&sslcert=/c.pem")), "database.url: add channel"),
+    *(
+        (database(f"{DATABASE}&ssl_min_protocol_version={least}"), "take ssl_min_protocol_version")
+        for least in ("TLSv1", "tlsv1.1", "")
+    ),
     (database(DATABASE + "&sslkeylogfile=/tmp/keys"), "database.url: take sslkeylogfile out"),
     (changed("${DB_PASSWORD}", "geheim"), "database.url: its password in livemode as ${NAME}"),
     (changed("${DB_PASSWORD}", "x${DB_PASSWORD}"), "database.url: its password in livemode as"),
@@ -132,12 +136,14 @@ LINES = [
         )
     ),
     (broker("rediss://broker.example"), "broker.url: livemode needs a password"),
+    (broker("rediss://broker.example?password=&ssl_certfile="), "livemode needs a password"),
     (broker("valkeys://vpay@broker.example"), "broker.url: livemode needs a password"),
     *(
         (broker(url), "broker.url: livemode needs a user of our own with a password")
         for url in (
             RABBIT.replace("vpay:${BROKER_PASSWORD}@", ""),
             RABBIT.replace("vpay:", "guest:"),
+            RABBIT.replace("vpay:", "%67uest:"),
         )
     ),
 ]
@@ -193,7 +199,11 @@ def test_all_of_it_is_told_at_once(tmp_path: Path) -> None:
         database("@[::1]/shop?sslmode=disable"),
         database("@/shop?host=127.0.0.1,/run/postgresql"),
         database("@/shop?hostaddr=127.0.0.1"),
-        database(DATABASE.replace("&channel_binding=require", "&sslcert=/c.pem&sslkey=/k.pem")),
+        changed(
+            ":${DB_PASSWORD}" + DATABASE,
+            DATABASE.replace("&channel_binding=require", "&sslcert=/c.pem&sslkey=/k.pem"),
+        ),
+        database(DATABASE + "&ssl_min_protocol_version=tlsv1.3"),
         database(DATABASE.replace("&channel_binding=require", "")).replace(
             "[database]", '[database]\npulse = "lease"'
         ),
@@ -218,6 +228,11 @@ def test_the_environment_counts_as_the_library_counts_it(tmp_path: Path) -> None
     assert faults(tmp_path, bare, ENV | given) == []
     assert len(faults(tmp_path, bare, ENV | given | {"PGSSLMODE": "require"})) == 1
     assert len(faults(tmp_path, bare, ENV | given | {"PGSERVICE": "shop"})) == 1
+    assert len(faults(tmp_path, bare, ENV | given | {"PGSSLMINPROTOCOLVERSION": ""})) == 1
+    certificate = {**given, "PGCHANNELBINDING": "prefer", "PGSSLCERT": "/c.pem"}
+    nameless = changed(":${DB_PASSWORD}" + DATABASE, "@db.example/shop")
+    assert faults(tmp_path, nameless, ENV | certificate) == []
+    assert len(faults(tmp_path, nameless, ENV | certificate | {"PGPASSWORD": "geheim"})) == 1
     # Whatever the host of a socket's URL is set to.
     assert faults(tmp_path, database("@/shop"), ENV) == []
     assert len(faults(tmp_path, database("@/shop"), ENV | {"PGHOST": "db.example"})) == 3

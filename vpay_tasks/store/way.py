@@ -35,7 +35,11 @@ def look_ahead(url: str) -> None:
     if not isinstance(url, Verified):
         return
     options = pq.Conninfo.get_defaults()
-    found = {one.keyword.decode(): one.val.decode() for one in options if one.val is not None}
+    found = {
+        one.keyword.decode(): one.val.decode(errors="replace")  # a password may be anything
+        for one in options
+        if one.val is not None
+    }
     try:
         found |= {name: str(value) for name, value in conninfo_to_dict(url).items()}
     except psycopg.Error:
