@@ -200,15 +200,16 @@ class Soak:
     def _make_up(self, planned: list[list[Fault]]) -> None:
         """A kind that never had its effect, since another fault always came first, has it now,
         alone: a soak without it would prove nothing about it."""
-        missing = schedule.missing(self._effective, planned)
-        if missing:
-            self._say(f"to make up for: {', '.join(missing)}")
-            every = [fault for stretch in planned for fault in stretch]
-            for kind in missing:
-                fault = next(fault for fault in every if fault.kind == kind)
-                for target in (fault.target, *schedule.KINDS[kind].targets):
-                    if self._try(replace(fault, target=target)).effective:
-                        break
+        every = [fault for stretch in planned for fault in stretch]
+        for kind in schedule.missing(self._effective, planned):
+            self._say(f"to make up for: {kind}")
+            self._scene.town.heal()
+            # What was begun anew for another fault must be there to meet this one.
+            self._scene.until(self._scene.town.is_up, BOOT_S)
+            fault = next(fault for fault in every if fault.kind == kind)
+            for target in (fault.target, *schedule.KINDS[kind].targets) * TRIES:
+                if self._try(replace(fault, target=target)).effective:
+                    break
 
     # Calm.
 
