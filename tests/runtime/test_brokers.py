@@ -322,6 +322,13 @@ def test_an_unknown_scheme_is_a_fault_of_the_settings(scheme: str) -> None:
         make(f"{scheme}://127.0.0.1/")
 
 
+def test_the_only_connection_of_a_pool_is_there_to_be_used(broker_url: str) -> None:
+    broker = make(f"{broker_url}?max_connections=1")
+    for _ in range(2):
+        broker.ping()
+    broker.close()
+
+
 def test_a_socket_of_the_machine_carries_messages_too(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -42,8 +42,10 @@ class ListBroker(CarryingBroker):
                 # A local socket has no such option, and its client refuses it.
                 **({} if url.startswith("unix://") else {"socket_keepalive": True}),
             )
-            # Options are read when a connection is made: told now, no thread dies of them.
-            self._sample = self._client.connection_pool.make_connection()
+            # Options are read when a connection is made: told now, no thread dies of them. Not
+            # by the pool, which would count it among its own: max_connections is an option.
+            pool = self._client.connection_pool
+            self._sample = pool.connection_class(**pool.connection_kwargs)
         except Exception as error:  # noqa: BLE001 - it raises whatever the parts of a URL do
             # Its text may quote the address, password included.
             raise Configuration(
