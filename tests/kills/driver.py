@@ -132,6 +132,7 @@ class Case:
             case Fault.KILL:
                 caught.member.kill()
                 place.bury()
+                self.world.keep_leases(caught.member)
                 place.go()
                 self.world.replace(caught.member)
             case Fault.STOP:

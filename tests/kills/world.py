@@ -263,6 +263,17 @@ class World:
         query = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
         return bool(self.ask(query, backend))
 
+    def keep_leases(self, dead: Member) -> None:
+        """What a process ran that is gone stays leased to it: its silence is what frees it, on a
+        busy machine, too, where that is noticed later than its lease would have ended."""
+        self.ask(
+            "WITH held AS (SELECT id FROM vpay.jobs WHERE locked_by = %s"
+            " AND started_at IS NOT NULL FOR UPDATE SKIP LOCKED)"
+            " UPDATE vpay.jobs SET lease_until = now() + interval '1 hour' FROM held"
+            " WHERE jobs.id = held.id RETURNING jobs.id",
+            dead.name,
+        )
+
     def expire(self, kind: str, about: str, member: Member) -> bool:
         """Let the leases of jobs of `kind` about `about` end: those that a process holds that
         will not go on, and of what was claimed and is not started. Whether there was one."""
