@@ -72,6 +72,20 @@ def test_a_commit_whose_wait_for_its_standby_is_canceled_is_ambiguous(
         commit(connection)
 
 
+def test_a_role_that_hears_of_errors_only_hears_of_a_canceled_wait_too(
+    lone: str, aside: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    asked(lone, "ALTER ROLE postgres SET client_min_messages = error")
+    try:
+        with db.connect(lone, application="writer") as connection, deserted(lone, eventually):
+            done = aside.submit(by_itself, connection)
+            cancel(lone, "writer", eventually)
+            with pytest.raises(AmbiguousCommit):
+                done.result()
+    finally:
+        asked(lone, "ALTER ROLE postgres RESET client_min_messages")
+
+
 def test_a_commit_that_waits_for_its_standby_is_seen_by_nobody_until_it_has_it(
     lone: str, aside: ThreadPoolExecutor, eventually: Eventually
 ) -> None:

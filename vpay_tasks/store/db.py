@@ -35,6 +35,8 @@ SESSION_OPTIONS: Final = (
     " -c idle_in_transaction_session_timeout=60s"
     # Compiling a plan costs more than any statement of ours runs.
     " -c jit=off"
+    # A commit whose wait for its standby was called off says so in a warning only (standbys.py).
+    " -c client_min_messages=notice"
 )
 CLAIM_PLANS: Final = (
     # Planning a claim, a start or a settle anew each time, which Postgres would go on doing,
