@@ -195,8 +195,6 @@ class Audit:
         expired = self.world.server.rows(
             "SELECT %s::timestamptz < to_timestamp(%s)", old["lease_until"], at
         )[0][0]
-        if old["started_at"] is not None and self._nobody_ran(id_, old):
-            wrong.append(f"I8: job {id_} has a crash, and nobody ran it")
         if expired:
             return wrong
         if old["started_at"] is None:
@@ -204,15 +202,6 @@ class Audit:
         elif self.world.proves_its_life(old["locked_by"]):
             wrong.append(f"I3: job {id_} was taken from a worker that lives")
         return wrong
-
-    def _nobody_ran(self, id_: int, old: dict[str, Any]) -> bool:
-        """Of a batch that waits for its first; and who was killed may have come so far."""
-        holder = [worker for worker in self.world.workers if worker.id == old["locked_by"]]
-        return (
-            old["kind"] in ("model_plain", "model_laned")
-            and (id_, old["lease"]) not in JOURNAL.called
-            and any(worker.working("message") == 0 for worker in holder)
-        )
 
     def _parked(self, id_: int, life: Life, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         if new["parked_at"] is None or old["parked_at"] is not None:

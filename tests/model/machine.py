@@ -59,7 +59,7 @@ class Installation(Program):
         for kind, script, number in wishes:
             self.enqueue(kind, None, script, number, False, False, 100)
         for _ in range(payments):
-            self.pay(False, 100)
+            self.pay(False, SAYS[0], 100)
         for _ in range(worked):
             self.carry_on()
             self.clock.advance(6.5)
@@ -109,9 +109,10 @@ class Installation(Program):
 
         self.begin(app.spawn("enqueue", work), steps)
 
-    @move(page=st.booleans(), steps=STEPS)
-    def pay(self, page: bool, steps: int) -> None:
-        """An intent is made and confirmed; `page`: from a checkout page."""
+    @move(page=st.booleans(), says=st.sampled_from(SAYS), steps=STEPS)
+    def pay(self, page: bool, says: str, steps: int) -> None:
+        """An intent is made and confirmed; `page`: from a checkout page. To its first question
+        the rail says that."""
         app, number = self.app, len(self.intents)
 
         def work() -> None:
@@ -123,7 +124,9 @@ class Installation(Program):
             self.intents.append(intent.id)
             self.confirmed(app, intent.id)
 
-        self.begin(app.spawn("pay", work), steps)
+        session = app.spawn("pay", work)
+        session.says = says
+        self.begin(session, steps)
 
     @move(
         which=ANY,
@@ -134,7 +137,7 @@ class Installation(Program):
         """Confirmed once more, cancelled, called about by the rail; or its page's time is over."""
         app = self.app
         if not self.intents:
-            self.pay(True, 4)
+            self.pay(True, SAYS[0], 4)
         if not self.intents:
             return
         intent = self.intents[which % len(self.intents)]
@@ -287,7 +290,8 @@ class Installation(Program):
     @move(which=ANY, fault=st.sampled_from(("terminate", "cancel")))
     def trouble(self, which: int, fault: str) -> None:
         """The server ends a session, or tells one not to wait for a lock any longer."""
-        session = self.reach(which, "")
+        waits = [one for one in self.sessions.live() if one.at.startswith("lock of")]
+        session = waits[which % len(waits)] if waits else self.reach(which, "")
         if session is None:
             return
         connection = session.connection

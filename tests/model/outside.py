@@ -103,9 +103,9 @@ class Rail:
     def _called(self, at: str, deadline: float) -> str:
         session = current()
         assert session is not None
-        session.says = None
         session.pause(at)
         says = "answers" if self.honest else session.says or "answers"
+        session.says = None
         # As the adapters do: what can't be over in time is not begun.
         return "is not reached" if TIME.monotonic() >= deadline else says
 

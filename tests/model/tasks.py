@@ -24,11 +24,9 @@ class Journal:
     def __init__(self) -> None:
         self.runs: Counter[int] = Counter()
         self.answers: dict[tuple[int, Any], str] = {}
-        self.called: set[tuple[int, str]] = set()
 
     def forget(self) -> None:
         self.runs.clear()
-        self.called.clear()
         self.answers.clear()
 
 
@@ -45,7 +43,6 @@ def run(job: Run, ctx: Context, script: list[str]) -> Answer | None:
     assert session is not None
     word = script[min(JOURNAL.runs[job.id], len(script) - 1)]
     JOURNAL.runs[job.id] += 1
-    JOURNAL.called.add((job.id, str(job.lease)))
     session.pause("handler")
     with ctx.db.connection() as connection:
         connection.execute("SELECT 1")
