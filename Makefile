@@ -22,7 +22,7 @@ export PIP_ROOT_USER_ACTION := ignore
 demo: venv-demo ## 60 payments through every fault and two kills, on real servers (ARGS=--quick, --keep, --sabotage=NAME)
 	@$(MOVE) $(VENV)/bin/vpay-sandbox demo $(ARGS)
 
-test: venv-test ## the suite, on servers of its own, about 8 minutes (ARGS="-k word")
+test: venv-test ## the suite, on servers of its own, about 10 minutes (ARGS="-k word")
 	@$(PY) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 test-more: venv-test ## a seeded slice of the slow tests, 2 to 5 minutes

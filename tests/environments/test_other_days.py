@@ -22,13 +22,13 @@ TURNS = {
     "into a leap day": (datetime(2028, 2, 28, 11, tzinfo=UTC), APIA),
 }
 """When the clocks of a zone turn, or its day does."""
-AHEAD_S = 45.0
+AHEAD_S = 75.0
 """From the server's start to the turn: for the processes to be there and to take payments."""
 NOW = "SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8"
 LOCAL = "SELECT to_char(created_at, 'YYYY-MM-DD HH24 TZH') FROM vpay.charges"
 
 
-@pytest.mark.more(seconds=80)
+@pytest.mark.more(seconds=110)
 @pytest.mark.parametrize("turn", list(TURNS))
 def test_payments_across_a_turn_are_as_on_every_day(
     tmp_path: Path, broker_url: str, eventually: Eventually, turn: str
@@ -50,7 +50,7 @@ def test_payments_across_a_turn_are_as_on_every_day(
             with street.customers(pause=2.0) as charges:
                 eventually(charges)
                 assert asked(url, NOW)[0][0] < at.timestamp(), "the machine was too slow"
-                eventually(lambda: asked(url, NOW)[0][0] > at.timestamp(), within=60)
+                eventually(lambda: asked(url, NOW)[0][0] > at.timestamp(), within=90)
                 known = charges()
                 eventually(lambda: charges() >= known + 12, within=60)
             street.drain(url, eventually, within=120)

@@ -1,4 +1,5 @@
-"""The whole installation as a model, in programs that are drawn anew each time."""
+"""The whole installation as a model. These programs are the same each time, so that a red run is
+about the change that it judges; `make sim` draws others."""
 
 from __future__ import annotations
 
@@ -19,22 +20,19 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[Installat
         yield machine
 
 
-def test_no_program_breaks_a_promise(
-    machine: type[Installation], request: pytest.FixtureRequest
-) -> None:
-    seed = request.config.getoption("randomly_seed")
-    print(f"the same programs once more: make sim ARGS='--steps 1 --seed {seed}'")
-    drive(machine, seed, examples=CHUNK, steps=RULES, shrinks=False)
+SEED = 7
+"""Once more by hand: make sim ARGS="--steps 1 --seed 7"."""
+
+
+def test_no_program_breaks_a_promise(machine: type[Installation]) -> None:
+    drive(machine, SEED, examples=CHUNK, steps=RULES, shrinks=False)
     assert machine.record["jobs_finished"] > 0
 
 
 @pytest.mark.more(seconds=60)
-def test_what_is_rare_breaks_no_promise(
-    machine: type[Installation], request: pytest.FixtureRequest
-) -> None:
-    seed = request.config.getoption("randomly_seed")
+def test_what_is_rare_breaks_no_promise(machine: type[Installation]) -> None:
     for number in range(1, 4):
-        drive(machine, seed + number, examples=CHUNK, steps=RULES, shrinks=False)
+        drive(machine, SEED + number, examples=CHUNK, steps=RULES, shrinks=False)
     for path in ("blocked on a lock", "duplicates_refused", "jobs_parked"):
         assert machine.record[path] > 0
 
