@@ -16,21 +16,21 @@ garbage is a finding."""
 
 
 class TooSlow(AssertionError):
-    """The one input took CPU_S."""
+    """The one input took too long."""
 
 
 @contextmanager
-def bounded() -> Iterator[None]:
-    """Raise TooSlow in the block when it has used up CPU_S. Only the main thread has signals."""
+def bounded(seconds: float = CPU_S) -> Iterator[None]:
+    """Raise TooSlow in the block when it has used up so much. Only the main thread has signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def give_up(number: int, frame: FrameType | None) -> None:
-        raise TooSlow(f"one input took {CPU_S:g} s of the processor")
+        raise TooSlow(f"one input took {seconds:g} s of the processor")
 
     before = signal.signal(signal.SIGPROF, give_up)
-    signal.setitimer(signal.ITIMER_PROF, CPU_S)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
