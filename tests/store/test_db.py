@@ -65,6 +65,18 @@ def test_statements_that_are_sent_together_are_all_or_nothing(
     assert count(effects) == 1
 
 
+def test_statements_that_are_sent_together_commit_nobody_elses_work(effects: Database) -> None:
+    nothing = sql.Bound(sql.Statement("tests", "nothing", "SELECT 7"), {})
+    with effects.connection() as connection:
+        connection.execute("BEGIN")
+        write(connection)
+        with pytest.raises(Internal, match="inside a transaction"):
+            sql.run_together(connection, [nothing])
+        connection.execute("ROLLBACK")
+        assert sql.run_together(connection, [nothing]) == [(7,)]
+    assert count(effects) == 0
+
+
 def test_it_rolls_back_on_an_error_and_lets_it_through(effects: Database) -> None:
     def fails(tx: Connection) -> None:
         write(tx)

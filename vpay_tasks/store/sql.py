@@ -129,9 +129,15 @@ def run_together(connection: Connection, calls: Sequence[Bound]) -> list[Row]:
     """Execute `calls` in one transaction and one round trip; the rows of the last one.
 
     The server runs them in order, each with a snapshot of its own, and has the COMMIT with them:
-    a client that is stopped once it has sent them holds no lock. Raises like `run`.
+    a client that is stopped once it has sent them holds no lock. Raises like `run`, and Internal
+    inside somebody's transaction, which that COMMIT would end.
     """
     names = "+".join(call.statement.name for call in calls)
+    if connection.info.transaction_status not in (
+        TransactionStatus.IDLE,
+        TransactionStatus.UNKNOWN,
+    ):
+        raise Internal(f"{names}: sent inside a transaction; it commits, so give it a connection")
     try:
         # The library's own block would send its COMMIT after the answers, a round trip later.
         with standbys.waited_for(connection, names), connection.pipeline():
