@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -181,9 +182,15 @@ def test_a_start_whose_answer_was_lost_is_overruled_and_runs_once(
     assert row(database, second) is None
 
 
-def test_a_lost_start_is_overruled_also_when_postgres_is_away_for_a_while(
-    database: Database, dsn: str, ran: list[Any], eventually: Eventually
+def overruled(
+    database: Database,
+    dsn: str,
+    ran: list[Any],
+    eventually: Eventually,
+    before_it_is_back: Callable[[proxy.Proxy], object],
 ) -> None:
+    """A start loses its answer while Postgres goes away; it runs once, whatever is done to the
+    way before it is back."""
     a_worker(database)
     with proxy.before(dsn) as (line, through), ThreadPoolExecutor(1) as pool:
         shaky = Database(through, application="shaky")
@@ -198,12 +205,19 @@ def test_a_lost_start_is_overruled_also_when_postgres_is_away_for_a_while(
         envelope = Envelope("default", tuple(other.ids), other.lease)
         running = pool.submit(bench.runner.run_message, envelope)
         eventually(lambda: (row(database, job) or {}).get("starts") == 1 and line.down)
+        before_it_is_back(line)
         line.accept_again()
         running.result()
         bench.close()
         shaky.close()
     assert ran == [first, job]
     assert row(database, job) is None
+
+
+def test_a_lost_start_is_overruled_also_when_postgres_is_away_for_a_while(
+    database: Database, dsn: str, ran: list[Any], eventually: Eventually
+) -> None:
+    overruled(database, dsn, ran, eventually, lambda line: None)
 
 
 @pytest.mark.parametrize("answers", range(10))
@@ -211,26 +225,7 @@ def test_an_overruling_may_lose_its_own_answer_wherever_it_is(
     database: Database, dsn: str, ran: list[Any], eventually: Eventually, answers: int
 ) -> None:
     """The connection that overrules a lost start is cut, too, after `answers` of its own."""
-    a_worker(database)
-    with proxy.before(dsn) as (line, through), ThreadPoolExecutor(1) as pool:
-        shaky = Database(through, application="shaky")
-        bench = Bench(shaky, dsn)
-        bench.task(lambda job, ctx: ran.append(job.id))
-        first, job = a_job(database), a_job(database)
-        with database.connection() as connection:
-            one, other = claimed(connection).messages
-        bench.runner.run_message(Envelope("default", tuple(one.ids), one.lease))
-        line.refuse_after_answer()
-        envelope = Envelope("default", tuple(other.ids), other.lease)
-        running = pool.submit(bench.runner.run_message, envelope)
-        eventually(lambda: (row(database, job) or {}).get("starts") == 1)
-        line.cut_on_answer(skip=answers)
-        line.accept_again()
-        running.result()
-        bench.close()
-        shaky.close()
-    assert ran == [first, job]
-    assert row(database, job) is None
+    overruled(database, dsn, ran, eventually, lambda line: line.cut_on_answer(skip=answers))
 
 
 def test_a_finishing_whose_commit_lost_its_answer_stands_and_is_not_run_again(
