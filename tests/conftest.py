@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import threading
 import time
 import uuid
@@ -52,6 +53,17 @@ SLICE_S = 360.0
 """What one `--tier=more` run may take, by its tests' own estimates."""
 
 T = TypeVar("T")
+
+
+def pytest_configure() -> None:
+    """A shell starts what it puts into the background with these ignored, and whatever a test
+    starts would inherit that: tests send them, and wait for what they do."""
+    for number, usual in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
