@@ -54,6 +54,14 @@ def _reached(charges: Callable[[], int], wanted: int) -> bool:
     return charges() >= wanted
 
 
+TAKEN_AWAY = """
+    SELECT count(*)::int FROM audit.jobs
+    WHERE op = 'UPDATE' AND old_started AND old_lease IS NOT NULL AND lease IS NULL
+        AND settled_by IS NOT DISTINCT FROM old_settled_by
+"""
+"""Runs that lost their lease without an end of their own: somebody took a live process for dead."""
+
+
 @pytest.mark.more(seconds=45)
 def test_processes_whose_clocks_jump_do_nothing_twice_and_nothing_late(
     tmp_path: Path, dsn: str, broker_url: str, eventually: Eventually
@@ -67,6 +75,7 @@ def test_processes_whose_clocks_jump_do_nothing_twice_and_nothing_late(
     try:
         paying(street, dsn, lambda hours: turn(clock, hours), eventually)
         assert broken(street, dsn) == {}
+        assert asked(dsn, TAKEN_AWAY) == [(0,)]
     finally:
         street.close()
 
