@@ -34,6 +34,7 @@ class Proxy:
         """Set once a client has sent something that is kept back."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: set[socket.socket] = set()
+        self._forgotten: set[socket.socket] = set()
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -78,9 +79,15 @@ class Proxy:
         passes either way."""
         self._silent.set()
 
+    def forget(self) -> None:
+        """Be a proxy that hangs with what stands: it is acknowledged, and passed on to nobody.
+        New connections pass."""
+        with self._lock:
+            self._forgotten |= self._sockets
+
     def speak_again(self) -> int:
         """What stood in the silence has lost bytes and is ended: no half of it may go on."""
-        if not self._silent.is_set():
+        if not (self._silent.is_set() or self._forgotten):
             return 0
         self._silent.clear()
         return self.cut()
@@ -184,7 +191,7 @@ class Proxy:
                 if held and not self._passing.is_set():
                     self.kept_back.set()
                     self._passing.wait()
-                if self._silent.is_set():
+                if self._silent.is_set() or source in self._forgotten:
                     self.pieces += 1
                     continue
                 if self._ends(data, held=held):
@@ -200,6 +207,7 @@ class Proxy:
                     end(item)
         with self._lock:
             self._sockets -= {source, sink}
+            self._forgotten -= {source, sink}
 
     def _ends(self, data: bytes, *, held: bool) -> bool:
         """Whether the connection is cut instead of passing `data` on; `held`: a client's."""

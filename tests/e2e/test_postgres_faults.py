@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PG, Eventually
+from tests.e2e import proxy
 from tests.e2e.conftest import STEERING, Board
 from tests.e2e.fleet import Fleet
 from vpay_sandbox.postgres import Postgres
@@ -55,6 +56,27 @@ def test_live_workers_survive_a_restart_of_postgres_without_losing_a_row(
     finally:
         fleet.end()
         database.close()
+
+
+@pytest.mark.more(seconds=85)
+def test_a_fleet_behind_a_proxy_that_hangs_goes_on(
+    fleet: Fleet, board: Board, dsn: str, eventually: Eventually
+) -> None:
+    fleet.config["dispatch"] = {"claim_lease": 2.0}
+    with proxy.before(dsn) as (line, through):
+        fleet.config["database"] = {"url": through}
+        fleet.dispatcher()
+        fleet.workers(threads=2)
+        for _ in range(2):
+            job = board.enqueue("in_batches", {"n": 1}, batch=5)
+            # As long as a statement may take, and what an answer may take beyond that.
+            eventually(partial(_ended, board, job), within=180)
+            line.forget()
+        fleet.end()
+
+
+def _ended(board: Board, job: int) -> bool:
+    return job in board.runs("ended")
 
 
 def _settled_in(board: Board) -> bool:

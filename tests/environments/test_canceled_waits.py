@@ -19,7 +19,8 @@ from vpay_tasks.core.charge import State
 from vpay_tasks.core.task import Kind
 from vpay_tasks.errors import AmbiguousCommit
 from vpay_tasks.payments import Exists, confirm
-from vpay_tasks.store import checkup, claims, db, jobs, sql, vitals
+from vpay_tasks.store import checkup, claims, db, jobs, silence, sql, vitals
+from vpay_tasks.transport import Pooled
 
 NOTHING = Kind("nothing")
 IDS = "SELECT count(*)::int FROM vpay.jobs WHERE kind = 'nothing'"
@@ -97,6 +98,34 @@ def test_a_commit_that_waits_for_its_standby_is_seen_by_nobody_until_it_has_it(
             assert asked(lone, IDS) == before
         done.result()
     assert asked(lone, IDS) == [(before[0][0] + 1,)]
+
+
+@pytest.mark.parametrize("way", [str, Pooled])
+def test_a_commit_that_waits_for_its_standby_past_every_limit_is_not_hung_up_on(
+    lone: str,
+    aside: ThreadPoolExecutor,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    way: type[str],
+) -> None:
+    monkeypatch.setattr(silence, "MARGIN_S", 0.1)
+    told: list[bool] = []
+    with db.connect(way(lone), application="writer") as connection:
+        ask = connection.still_at_work
+        assert ask is not None
+
+        def heard(pid: int) -> bool:
+            told.append(ask(pid))
+            return told[-1]
+
+        connection.still_at_work = heard
+        connection.answer_within = 0.1
+        with deserted(lone, eventually):
+            done = aside.submit(in_a_unit_of_work, connection)
+            eventually(lambda: told[:2] == [True, True])
+            assert not done.done()
+        done.result()
+        in_a_unit_of_work(connection)
 
 
 def test_a_confirm_whose_charge_a_failover_may_undo_sends_nothing(

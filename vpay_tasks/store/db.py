@@ -12,7 +12,7 @@ import os
 import select
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, Protocol, TypeGuard
 
 import psycopg
@@ -20,8 +20,8 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from vpay_tasks.config import KeysTable, WindowsTable
-from vpay_tasks.errors import Internal, Severity, Storage, describe
-from vpay_tasks.store import sql, standbys, way
+from vpay_tasks.errors import Internal, Severity, Storage, VpayError, describe
+from vpay_tasks.store import silence, sql, standbys, way
 from vpay_tasks.telemetry import say
 from vpay_tasks.transport import Pooled, Verified
 
@@ -72,11 +72,18 @@ CONNECT_OPTIONS: Final[dict[str, Any]] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
+STATEMENT_TIMEOUT_S: Final = 60.0
+"""What the README gives the role of a pooler, too. Lower, and a sweep's page on a slow disk is
+cut off; higher, and a statement without its index holds its locks for longer."""
+QUESTION_S: Final = 5.0
+"""For asking a server whether it is still at work. Lower, and a busy one gives no answer, and a
+commit that waits for its standby is left in doubt; higher, and whoever waits behind a hung proxy
+waits for that, too."""
 CHECKOUT_TIMEOUT_S: Final = 10.0
 """Longer waits hide an exhausted pool; shorter ones fail in a burst that would pass."""
 
 
-class Connection(standbys.Listening, psycopg.Connection[sql.Row]):
+class Connection(silence.Bounded, standbys.Listening, psycopg.Connection[sql.Row]):
     """A connection of ours: remembers which jobs its transaction wants awake."""
 
     _hints: set[str] | None = None
@@ -94,15 +101,23 @@ def connect(
     *,
     application: str,
     lock_timeout: float = 15.0,
-    statement_timeout: float = 60.0,
+    statement_timeout: float = STATEMENT_TIMEOUT_S,
     plans: str = "",
 ) -> Connection:
     """One dedicated autocommit connection; timeouts in seconds. `plans`: CLAIM_PLANS,
-    RUN_PLANS or WALK_PLANS, for one that runs those and little else. Raises Storage, and
+    RUN_PLANS or WALK_PLANS, for one that runs those and little else. Without a
+    `statement_timeout` (0) an answer is waited for as long as it takes. Raises Storage, and
     Configuration for a way that livemode doesn't go."""
     arguments = _arguments(url, application, lock_timeout, statement_timeout)
     if "options" in arguments:
         arguments["options"] += plans
+    connection = _connect(url, arguments)
+    if statement_timeout:
+        _bound(url, statement_timeout, connection)
+    return connection
+
+
+def _connect(url: str, arguments: dict[str, Any]) -> Connection:
     way.look_ahead(url)
     try:
         connection = Connection.connect(url, **arguments)
@@ -110,6 +125,30 @@ def connect(
         raise Storage(way.obstacle(error)) from None
     way.look_back(url, connection)
     return connection
+
+
+def _bound(url: str, statement_timeout: float, connection: Connection) -> None:
+    """Have `connection` hang up on a server that says nothing for longer than it may."""
+    # A pooler's sessions have their role's limit, whatever we asked for.
+    limit = STATEMENT_TIMEOUT_S if isinstance(url, Pooled) else statement_timeout
+    connection.answer_within = limit + silence.MARGIN_S
+    place = {name: getattr(connection.info, name) for name in ("host", "hostaddr", "port")}
+    connection.still_at_work = functools.partial(_still_at_work, url, place)
+
+
+def _still_at_work(url: str, place: dict[str, Any], pid: int) -> bool:
+    """Whether the backend `pid` of the server at `place` is at work, or may be; False also
+    where nobody answers. Another connection is asked, that lives no longer than this."""
+    arguments = _arguments(url, "vpay ask", QUESTION_S, QUESTION_S)
+    try:
+        # The same server, of several that the URL may name: elsewhere the number is another's.
+        with closing(_connect(url, {**arguments, **place})) as connection:
+            connection.answer_within = QUESTION_S
+            if isinstance(url, Pooled):
+                return silence.commits_wait(connection)
+            return silence.at_work(connection, pid)
+    except VpayError:
+        return False
 
 
 class HintSink(Protocol):
@@ -199,7 +238,7 @@ class Database:
                 self._pool = ConnectionPool(
                     self.url,
                     connection_class=Connection,
-                    kwargs=_arguments(self.url, self.application, 15.0, 60.0),
+                    kwargs=_arguments(self.url, self.application, 15.0, STATEMENT_TIMEOUT_S),
                     min_size=0,
                     max_size=self._size,
                     max_idle=60,
@@ -207,7 +246,7 @@ class Database:
                     # not serve those who wait when Postgres is back.
                     reconnect_timeout=CHECKOUT_TIMEOUT_S + 5,
                     check=_still_there,
-                    configure=functools.partial(way.look_back, self.url),
+                    configure=functools.partial(_configured, self.url),
                     open=True,
                 )
             return self._pool
@@ -278,6 +317,11 @@ def usable(connection: Connection | None) -> TypeGuard[Connection]:
         connection.close()
         return False
     return True
+
+
+def _configured(url: str, connection: Connection) -> None:
+    way.look_back(url, connection)
+    _bound(url, STATEMENT_TIMEOUT_S, connection)
 
 
 def _still_there(connection: Connection) -> None:
