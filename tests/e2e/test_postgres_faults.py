@@ -59,14 +59,14 @@ def test_live_workers_survive_a_restart_of_postgres_without_losing_a_row(
 
 
 @pytest.mark.more(seconds=85)
-def test_a_fleet_behind_a_proxy_that_hangs_goes_on(
+def test_a_dispatcher_behind_a_proxy_that_hangs_goes_on(
     fleet: Fleet, board: Board, dsn: str, eventually: Eventually
 ) -> None:
     fleet.config["dispatch"] = {"claim_lease": 2.0}
+    fleet.workers(threads=2)
     with proxy.before(dsn) as (line, through):
         fleet.config["database"] = {"url": through}
         fleet.dispatcher()
-        fleet.workers(threads=2)
         for _ in range(2):
             job = board.enqueue("in_batches", {"n": 1}, batch=5)
             # As long as a statement may take, and what an answer may take beyond that.

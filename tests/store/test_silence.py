@@ -207,6 +207,8 @@ def test_who_listens_waits_as_long_as_it_likes(dsn: str) -> None:
         by_itself(connection)
 
 
-def test_without_a_limit_of_the_servers_there_is_none_here(dsn: str) -> None:
+def test_there_is_a_limit_where_the_server_has_one(dsn: str) -> None:
+    with db.connect(dsn, application="tests", statement_timeout=90) as connection:
+        assert connection.answer_within == 90 + silence.MARGIN_S
     with db.connect(dsn, application="tests", statement_timeout=0) as connection:
         assert connection.answer_within is None
