@@ -20,6 +20,7 @@ from vpay_tasks.core.task import Kind
 from vpay_tasks.errors import AmbiguousCommit
 from vpay_tasks.payments import Exists, confirm
 from vpay_tasks.store import checkup, claims, db, jobs, silence, sql, vitals
+from vpay_tasks.store.checkup import Setting
 from vpay_tasks.transport import Pooled
 
 NOTHING = Kind("nothing")
@@ -166,6 +167,17 @@ def test_the_doctor_says_that_commits_wait_and_asks_nobody_to_end_them(
             assert holders["writer"] == vitals.AWAITS_STANDBY
         done.result()
         assert checkup.commits_waiting(doctor) is None
+
+
+def test_the_doctor_finds_a_role_whose_commits_wait_for_nobody(
+    lone: str, eventually: Eventually
+) -> None:
+    hasty = Setting("synchronous_commit", "local", "session")
+    with db.connect(lone, application="doctor") as doctor:
+        doctor.execute("SET synchronous_commit = local")
+        assert hasty not in checkup.risky_settings(doctor), "nobody else was to have them"
+        with deserted(lone, eventually):
+            eventually(lambda: hasty in checkup.risky_settings(doctor))
 
 
 def test_a_vendor_is_not_thanked_for_what_a_failover_may_undo(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.conftest import Eventually
-from vpay_tasks.store import checkup, vitals
+from vpay_tasks.store import checkup, gauges, vitals
+from vpay_tasks.store.checkup import Setting
 from vpay_tasks.store.db import Connection, Database, connect
 
 
@@ -141,10 +142,18 @@ def test_dead_rows_and_vacuums_of_the_jobs_table_are_seen(
 def test_a_setting_that_is_off_is_told_with_where_it_was_set(database: Database, dsn: str) -> None:
     with database.connection() as connection:
         name = connection.info.dbname
-        assert "synchronous_commit" not in checkup.risky_settings(connection)
+        assert "synchronous_commit" not in {s.name for s in checkup.risky_settings(connection)}
         connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off'.encode())
     with connect(dsn, application="tests") as fresh:
-        assert checkup.risky_settings(fresh)["synchronous_commit"] == "database"
+        assert Setting("synchronous_commit", "off", "database") in checkup.risky_settings(fresh)
+
+
+def test_a_role_that_hears_no_warnings_lacks_a_setting(database: Database) -> None:
+    with database.connection() as connection:
+        assert "client_min_messages" not in gauges.unset(connection)
+        connection.execute("SET client_min_messages = error")
+        assert "client_min_messages" in gauges.unset(connection)
+        connection.execute("RESET client_min_messages")
 
 
 def test_a_silent_transaction_is_found_and_a_silent_session_is_not(

@@ -19,6 +19,7 @@ from vpay_tasks.store.checkup import (
     CommitsWaiting,
     IdleTransaction,
     Server,
+    Setting,
 )
 from vpay_tasks.store.gauges import Gauges, StateCount, WorkerStats
 from vpay_tasks.store.inbox import Waiting
@@ -58,6 +59,7 @@ def work(
     )
 
 
+DEAF = Gauges((READY,), {}, (WORKER,), (), None, ("client_min_messages",))
 UNSET = Gauges((READY,), {}, (WORKER,), (), None, ("lock_timeout", "statement_timeout"))
 HEALTHY = Facts(queues=("payments",), kinds=("poll_charge",), server=SERVER, work=work())
 
@@ -127,28 +129,16 @@ def test_a_healthy_system_has_no_finding() -> None:
             "make test",
         ),
         (
-            replace(HEALTHY, risky={"fsync": "configuration file"}),
+            replace(HEALTHY, risky=[Setting("fsync", "off", "configuration file")]),
             "fsync_off",
             "page",
             "ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();",
         ),
         (
-            replace(HEALTHY, risky={"synchronous_commit": "user"}),
-            "synchronous_commit_off",
-            "error",
-            'ALTER ROLE "app" RESET synchronous_commit;',
-        ),
-        (
-            replace(HEALTHY, risky={"synchronous_commit": "database"}),
-            "synchronous_commit_off",
-            "error",
-            'ALTER DATABASE "shop" RESET synchronous_commit;',
-        ),
-        (
-            replace(HEALTHY, risky={"synchronous_commit": "database user"}),
-            "synchronous_commit_off",
-            "error",
-            'ALTER ROLE "app" IN DATABASE "shop" RESET synchronous_commit;',
+            replace(HEALTHY, pooled=True, work=replace(work(), gauges=DEAF)),
+            "role_lacks_settings",
+            "warn",
+            'ALTER ROLE "app" SET client_min_messages = notice;',
         ),
         (
             replace(HEALTHY, pooled=True, work=replace(work(), gauges=UNSET)),
@@ -294,6 +284,21 @@ def test_each_fact_is_one_finding_with_one_remedy(
 
 
 @pytest.mark.parametrize(
+    ("source", "whose"),
+    [
+        ("user", 'ROLE "app"'),
+        ("database", 'DATABASE "shop"'),
+        ("database user", 'ROLE "app" IN DATABASE "shop"'),
+    ],
+)
+@pytest.mark.parametrize("value", ["off", "local"])
+def test_a_setting_is_taken_back_where_it_was_made(value: str, source: str, whose: str) -> None:
+    (finding,) = find(replace(HEALTHY, risky=[Setting("synchronous_commit", value, source)]))
+    assert (finding.code, finding.severity) == (f"synchronous_commit_{value}", Severity.ERROR)
+    assert finding.remedy == f"ALTER {whose} RESET synchronous_commit;"
+
+
+@pytest.mark.parametrize(
     "facts",
     [
         replace(HEALTHY, work=replace(work(), gauges=UNSET)),
@@ -380,7 +385,7 @@ def test_the_worst_comes_first() -> None:
     facts = replace(
         HEALTHY,
         evicts="allkeys-lru",
-        risky={"fsync": "default", "autovacuum": "default"},
+        risky=[Setting(name, "off", "default") for name in ("fsync", "autovacuum")],
         work=work(checkup=Checkup(closed_lanes=(ClosedLane("webhooks", "a/b", True),))),
     )
     assert [f.severity for f in find(facts)] == list(RANK[:1] + RANK[1:2] + RANK[2:3] + RANK[3:])

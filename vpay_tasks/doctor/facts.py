@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from vpay_tasks import wiring
@@ -12,7 +13,7 @@ from vpay_tasks.doctor import books
 from vpay_tasks.errors import Broker, Configuration, Storage, sanitise
 from vpay_tasks.runtime.broker import make as make_broker
 from vpay_tasks.store import checkup, gauges, ledger, migrate, patience, vitals
-from vpay_tasks.store.checkup import Checkup, Server
+from vpay_tasks.store.checkup import Checkup, Server, Setting
 from vpay_tasks.store.db import Connection, connect, unit_of_work, usable
 from vpay_tasks.store.gauges import Gauges
 from vpay_tasks.store.ledger import Book
@@ -46,7 +47,7 @@ class Facts:
     no_tasks: str | None = None
     evicts: str | None = None
     server: Server | None = None
-    risky: dict[str, str] = field(default_factory=dict)
+    risky: Sequence[Setting] = ()
     missing: tuple[str, ...] = ()
     work: Work | None = None
 

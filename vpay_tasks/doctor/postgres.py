@@ -35,6 +35,7 @@ stand still, and the doctor calls it healthy."""
 
 
 POOLED: Final = {
+    "client_min_messages": "notice",
     "jit": "off",
     "lock_timeout": "'15s'",
     "statement_timeout": "'60s'",
@@ -72,13 +73,15 @@ def settings_of(facts: Facts, server: Server) -> Iterator[Finding]:
         "synchronous_commit": (Severity.ERROR, "a crash forgets payments that were answered"),
         "autovacuum": (Severity.ERROR, "dead rows are never removed, and claims slow down"),
     }
-    for name, source in facts.risky.items():
-        severity, why = risks[name]
+    for setting in facts.risky:
+        severity, why = risks[setting.name]
+        if setting.value == "local":
+            why = "a failover forgets payments that were answered"
         yield Finding(
-            f"{name}_off",
+            f"{setting.name}_{setting.value}",
             severity,
-            f"{name} is off, set by {source}: {why}.",
-            _set_on(name, source, server),
+            f"{setting.name} is {setting.value}, set by {setting.source}: {why}.",
+            _set_on(setting.name, setting.source, server),
         )
 
 

@@ -31,6 +31,15 @@ class Server:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """A setting of the server; `source` in the words of pg_settings: where it was set."""
+
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True)
 class IdleTransaction:
     """A session that is silent inside a transaction; seconds."""
 
@@ -84,10 +93,9 @@ def server(connection: sql.Connection) -> Server:
     return Server(version, standby, role, database)
 
 
-def risky_settings(connection: sql.Connection) -> dict[str, str]:
-    """Settings of the server that are off and must not be, and where each was set (the words
-    of pg_settings.source)."""
-    return dict(sql.run(connection, SQL["risky_settings"]))
+def risky_settings(connection: sql.Connection) -> list[Setting]:
+    """Settings of the server whose values must not be."""
+    return [Setting(*row) for row in sql.run(connection, SQL["risky_settings"])]
 
 
 def idle_transactions(

@@ -5,12 +5,15 @@ SELECT current_setting('server_version_num')::integer,
     current_database()
 
 -- name: risky_settings
--- Each of these may lose a commit that was answered, or let dead rows pile up. `local` keeps
--- a commit on this server's disk, so it is fine. The values are those of our own role here.
-SELECT name, source
+-- Each of these may lose a commit that was answered, or let dead rows pile up. A `local` commit
+-- is on this server's disk: enough, unless a standby was to have it, too. The values are those of
+-- our own role here.
+SELECT name, setting, source
 FROM pg_catalog.pg_settings
-WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum')
-    AND setting = 'off'
+WHERE (name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum')
+        AND setting = 'off')
+    OR (name = 'synchronous_commit' AND setting = 'local'
+        AND current_setting('synchronous_standby_names') <> '')
 ORDER BY name
 
 -- name: idle_transactions

@@ -261,4 +261,6 @@ FROM pg_catalog.pg_settings
 WHERE (name IN ('idle_in_transaction_session_timeout', 'lock_timeout', 'statement_timeout')
         AND setting = '0')
     OR (name = 'jit' AND setting = 'on')
+    -- It silences the warning that a commit's standby does not have it.
+    OR (name = 'client_min_messages' AND setting = 'error')
 ORDER BY name
