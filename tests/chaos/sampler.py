@@ -33,9 +33,8 @@ class Sampler:
     def __init__(self, town: Town) -> None:
         self.worst = self.stuck = 0.0
         self.at_worst = self.at_stuck = ""
-        self.late: list[Overdue] = []
-        """At the last look. Nobody is later than we have seen him wait: what lay behind a
-        closed circuit was late on purpose."""
+        self._late: list[Overdue] = []
+        self._looks = 0
         self._seen: dict[int, float] = {}
         self._served: dict[str, float] = {}
         """Since when each queue has had a live worker."""
@@ -53,6 +52,18 @@ class Sampler:
         self._stopping.set()
         self._thread.join(10)
         self._journal.close()
+
+    @property
+    def late(self) -> list[Overdue]:
+        """At the last look. Nobody is later than we have seen him wait: what lay behind a
+        closed circuit was late on purpose."""
+        assert self._thread.is_alive(), "the sampler has died: nobody saw who is late"
+        return self._late
+
+    @property
+    def looks(self) -> int:
+        """How often it has looked, and was answered."""
+        return self._looks
 
     def total(self, counter: str) -> int:
         """Over every worker that ever was."""
@@ -91,10 +102,11 @@ class Sampler:
         late = [
             replace(one, seconds=min(one.seconds, now - self._seen[one.job_id])) for one in found
         ]
-        self.late = sorted(late, key=lambda one: -one.seconds)
+        self._late = sorted(late, key=lambda one: -one.seconds)
+        self._looks += 1
         served = {row[0] for row in connection.execute(SERVED.encode()).fetchall()}
         self._served = {queue: self._served.get(queue, now) for queue in served}
-        for one in self.late:
+        for one in self._late:
             about = f"{one.kind} {one.job_id}, {one.what}"
             if one.seconds > self.worst:
                 self.worst, self.at_worst = one.seconds, about

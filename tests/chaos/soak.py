@@ -224,7 +224,7 @@ class Soak:
             self._found({"I7": [f"not every part came back within {BOOT_S:.0f} s"]})
         scene.sampler.fresh()
         up = moved = time.monotonic()
-        before: set[int] = set()
+        looks, before = scene.sampler.looks, set[int]()
 
         def since() -> float:
             return time.monotonic() - up
@@ -243,7 +243,9 @@ class Soak:
             if before - now:
                 moved = time.monotonic()
             before = now
-            return since() > CALM_FROM_S and (not now or time.monotonic() - moved > limit())
+            if since() < CALM_FROM_S or scene.sampler.looks == looks:
+                return False
+            return not now or time.monotonic() - moved > limit()
 
         scene.until(decided, float("inf"))
         took = since()

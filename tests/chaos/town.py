@@ -8,6 +8,7 @@ import signal
 import string
 import sys
 import threading
+import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -127,6 +128,7 @@ class Town:
             "vendors": self.journal("vendor"),
             "grants": grants,
             "endpoints": canaries.ENDPOINTS,
+            "rungs": len(self._settings()["ladders"]["delivery"]),
         }
 
     def pid(self, target: str) -> int | None:
@@ -269,6 +271,9 @@ class Town:
         path = self.folder / "vpay.toml"
         path.touch(mode=0o600)
         path.write_text(text, "utf-8")
+
+    def _settings(self) -> dict[str, Any]:
+        return tomllib.loads((self.folder / "vpay.toml").read_text("utf-8"))
 
     def _python_path(self) -> str:
         return f"{HOME}{os.pathsep}{MODULES}"

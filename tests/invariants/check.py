@@ -32,7 +32,7 @@ class Evidence:
     (intent or charge), `id` and `how` (committed, ambiguous or refused). `vendors`: lines with
     `vendor`, `account`, `event` and the `status` that the sender was answered; `grants`: how
     often each such event has had its effect. `endpoints`: (merchant, id) of those that want every
-    event.
+    event; `rungs`: of the ladder of their deliveries.
     `bounds`: of I7; None does not look. `canaries`: by name; grepped in the database's texts and
     in the files of `artefacts`. `at_rest`: everything was drained, so nothing may wait; `ended`:
     and our processes are gone, so none of their sessions may be there.
@@ -44,6 +44,7 @@ class Evidence:
     vendors: Lines | None = None
     grants: Mapping[tuple[str, str, str], int] | None = None
     endpoints: Collection[tuple[str, str]] = ()
+    rungs: int = 0
     bounds: Bounds | None = None
     canaries: Mapping[str, str] | None = None
     artefacts: Path | None = None
@@ -95,6 +96,7 @@ def _asked(connection: psycopg.Connection[Any], known: Evidence) -> Iterator[tup
         "protected": sorted(kind.name for kind in BUILT_IN.values() if kind.protected),
         "merchants": [merchant for merchant, _ in known.endpoints],
         "endpoints": [endpoint for _, endpoint in known.endpoints],
+        "rungs": known.rungs,
     }
     for name, asked in statements().items():
         for statement in asked:

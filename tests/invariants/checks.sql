@@ -207,6 +207,20 @@ WHERE d.state = 'delivered'
         WHERE a.delivery_id = d.id AND a.status BETWEEN 200 AND 299
     )
 
+-- name: i5_what_is_given_up_was_tried
+-- To the end of its ladder – one attempt, and one for each of `rungs` – or until its receiver said
+-- that it is gone. What another run overtook is on record, and counts for nothing.
+SELECT format('delivery %s is %s after %s attempts that count', d.id, d.state, count(a.id))
+FROM vpay.webhook_deliveries AS d
+LEFT JOIN vpay.delivery_attempts AS a
+    ON a.delivery_id = d.id AND a.counted AND a.attempt > d.ladder_from
+WHERE d.state IN ('exhausted', 'gone')
+GROUP BY d.id, d.state
+HAVING CASE d.state
+    WHEN 'gone' THEN count(*) FILTER (WHERE a.status = 410) = 0
+    ELSE count(a.id) <= %(rungs)s::integer
+END
+
 -- name: i6_what_is_signed_is_what_is_stored
 SELECT format('delivery %s signed other bytes than event %s has', d.id, e.id)
 FROM vpay.webhook_deliveries AS d

@@ -148,6 +148,14 @@ BREAKS: dict[str, tuple[str, str]] = {
         "UPDATE vpay.delivery_attempts SET status = 500",
         "no attempt of it was answered with a 2xx",
     ),
+    "i5_what_is_given_up_was_tried": (
+        UNGUARDED + "UPDATE vpay.webhook_deliveries SET state = 'exhausted'",
+        "is exhausted after 1 attempts that count",
+    ),
+    "i5_what_is_given_up_was_tried (again)": (
+        UNGUARDED + "UPDATE vpay.webhook_deliveries SET state = 'gone'",
+        "is gone after 1 attempts that count",
+    ),
     "i6_what_is_signed_is_what_is_stored": (
         "UPDATE vpay.events SET body = body || ' '",
         "signed other bytes than event",

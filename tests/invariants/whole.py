@@ -129,4 +129,5 @@ def _evidence(connection: psycopg.Connection[Any], paid: Charge, live: Charge) -
         "vendors": [],
         "grants": {},
         "endpoints": [ENDPOINT],
+        "rungs": 1,
     }

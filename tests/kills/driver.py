@@ -18,7 +18,7 @@ from tests.invariants import check
 from tests.kills.places import Caught, Fault, Place
 from tests.kills.plays import Payment, Play, Vendor
 from tests.kills.terms import ONCE
-from tests.kills.world import ENDPOINTS, RUN_LEASE_S, Member, World
+from tests.kills.world import ENDPOINTS, RUN_LEASE_S, RUNGS, Member, World
 from vpay_sandbox import journal
 
 NUDGE_S: Final = 0.2
@@ -229,6 +229,7 @@ class Case:
             vendors=world.vendors,
             grants={("stripe", "", event): n for event, n in world.ask(EFFECTS)},
             endpoints=[(one, name) for one, names in ENDPOINTS.items() for name in names],
+            rungs=RUNGS,
         )
         assert not any(found.values()), {name: told for name, told in found.items() if told}
 

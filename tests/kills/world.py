@@ -39,6 +39,9 @@ SECRET: Final = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 SHOP, KIOSK = "shop", "kiosk"
 ENDPOINTS: Final = {SHOP: ("main", "audit"), KIOSK: ("main",)}
 """Of each merchant."""
+RUNGS: Final = 8
+"""Of a delivery's ladder: more than a case's faults take."""
+
 RUN_LEASE_S: Final = 6.0
 """Some cases outwait it. Shorter: on a busy machine a healthy worker's lease ends."""
 WITHIN_S: Final = 60.0
@@ -157,7 +160,7 @@ class World:
             "ladders": {
                 "poll": [0.2],
                 "error": [0.2],
-                "delivery": [0.2] * 8,
+                "delivery": [0.2] * RUNGS,
                 "inbox": [0.2] * 8,
             },
             "windows": {"fan_out_every": 1},

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Eventually
 from tests.factories import a_worker, change, claimed_ids
 from tests.webhooks.world import append_many, rows
 from vpay_tasks.core import kinds
@@ -183,6 +184,24 @@ def test_of_two_answers_at_once_one_closes_it(database: Database, delivery_id: s
         late.start()
     late.join()
     assert found == [True, False]
+
+
+def test_an_answer_waits_for_its_lane_and_holds_no_delivery_meanwhile(
+    database: Database, delivery_id: str, eventually: Eventually
+) -> None:
+    silence(database, 5)
+    late = threading.Thread(target=hear, args=(database, 500))
+    with database.transaction() as tx:
+        tx.execute("SELECT FROM vpay.lanes FOR UPDATE")
+        late.start()
+        query = (
+            "SELECT pid FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+        )
+        eventually(lambda: tx.execute(query).fetchall())
+        # Whoever has the lane may take the delivery next, as everywhere.
+        tx.execute("SELECT FROM vpay.webhook_deliveries FOR UPDATE NOWAIT")
+    late.join()
+    assert rows(database, "SELECT attempts FROM vpay.webhook_deliveries") == [(1,)]
 
 
 def test_silences_at_once_are_all_counted_and_one_opens(database: Database) -> None:
