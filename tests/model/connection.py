@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import select
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.waiting import Ready, Wait
 
-from tests.model.sessions import Killed, Session, current, owner
+from tests.model.sessions import STUCK_S, Killed, Session, current, owner
 from vpay_tasks import store
 from vpay_tasks.store import db, sql
 
@@ -43,12 +44,57 @@ def _names() -> dict[bytes, str]:
 NAMES: Final = _names()
 
 
+WAITS: Final = """
+SELECT format('backend %s (%s) waits for %s', pid, application_name, pg_blocking_pids(pid))
+FROM pg_stat_activity
+WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0
+"""
+
+
+def turns(url: str, what: str) -> Iterator[None]:
+    """For what ends by itself or never, since nobody is stepped meanwhile: look again and
+    again, but not for ever."""
+    until = time.monotonic() + STUCK_S
+    while time.monotonic() < until:
+        yield
+    with psycopg.connect(url) as connection:
+        waits = [text for (text,) in connection.execute(WAITS)]
+    raise AssertionError("\n".join([f"comes to rest: not {what}", *waits]))
+
+
+class Unstepped(psycopg.Connection[Any]):
+    """The machine's own. It must meet no lock: whoever holds one is not stepped meanwhile."""
+
+    url = ""
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        looks = turns(self.url, "the machine's own statement")
+        try:
+            wanted = next(gen)
+            while True:
+                next(looks)
+                wanted = gen.send(_poll(self, wanted, 100) or Ready.NONE)
+        except StopIteration as end:
+            return end.value
+        except (AssertionError, KeyboardInterrupt):  # or its answer would be the next one's
+            self.cancel()
+            self.pgconn.finish()
+            raise
+
+
 class Server:
     """What the machine itself asks Postgres, on a connection that nobody steps."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.connection = psycopg.connect(url, autocommit=True, prepare_threshold=0)
+        self._connection: Unstepped | None = None
+
+    @property
+    def connection(self) -> Unstepped:
+        if self._connection is None or self._connection.closed:
+            self._connection = Unstepped.connect(self.url, autocommit=True, prepare_threshold=0)
+            self._connection.url = self.url
+        return self._connection
 
     def rows(self, query: str, *params: object) -> list[tuple[Any, ...]]:
         cursor = self.connection.execute(query.encode(), params)
@@ -71,8 +117,14 @@ class Server:
         return bool(self.rows("SELECT cardinality(pg_blocking_pids(%s)) > 0", pid)[0][0])
 
     def gone(self, pid: int) -> None:
-        """Until that backend has let go of everything."""
-        while self.rows("SELECT FROM pg_stat_get_activity(%s)", pid):
+        """Until that backend has let go of everything. One that waits for a lock would look
+        after its client five times a second (db.SESSION_OPTIONS) and end, did its clock go on
+        (PATIENT): who holds the lock may be stopped, so it is ended here."""
+        for _ in turns(self.url, f"backend {pid}, whose connection is cut"):
+            if not self.rows("SELECT FROM pg_stat_get_activity(%s)", pid):
+                return
+            if self.waits(pid):
+                self.rows("SELECT pg_terminate_backend(%s)", pid)
             select.poll().poll(1)
 
     def terminate(self, pid: int) -> None:
@@ -83,7 +135,8 @@ class Server:
         self.rows("SELECT pg_cancel_backend(%s)", pid)
 
     def close(self) -> None:
-        self.connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
 
 class Stepped(db.Connection):
@@ -162,7 +215,9 @@ class Stepped(db.Connection):
         try:
             wanted = next(gen)
             while True:
-                happened = self._poll(wanted, LOOK_MS)
+                happened = _poll(self, wanted, LOOK_MS)
+                if session is not None and session.killed:
+                    raise Killed
                 if not happened and session is not None and self.server.waits(self.pid):
                     session.world.seen["blocked on a lock"] += 1
                     session.pause(f"lock of {session.at}", self._unblocked)
@@ -177,20 +232,23 @@ class Stepped(db.Connection):
     def _unblocked(self) -> bool:
         """Whether its answer is there, or will be: then it is waited for, so that a replay
         finds the same."""
-        while not self._poll(Wait.R, 0):
+        for _ in turns(self.server.url, f"the statement of backend {self.pid}"):
+            if _poll(self, Wait.R, 0):
+                break
             if self.server.waits(self.pid):
                 return False
             select.poll().poll(1)
         return True
 
-    def _poll(self, wanted: Wait, milliseconds: int) -> Ready:
-        poll = select.poll()
-        reads = select.POLLIN if wanted & Wait.R else 0
-        writes = select.POLLOUT if wanted & Wait.W else 0
-        poll.register(self.pgconn.socket, reads | writes)
-        events = next((event for _, event in poll.poll(milliseconds)), 0)
-        readable = events & (select.POLLIN | select.POLLHUP | select.POLLERR)
-        return Ready((Ready.R if readable else 0) | (Ready.W if events & select.POLLOUT else 0))
+
+def _poll(connection: psycopg.Connection[Any], wanted: Wait, milliseconds: int) -> Ready:
+    poll = select.poll()
+    reads = select.POLLIN if wanted & Wait.R else 0
+    writes = select.POLLOUT if wanted & Wait.W else 0
+    poll.register(connection.pgconn.socket, reads | writes)
+    events = next((event for _, event in poll.poll(milliseconds)), 0)
+    readable = events & (select.POLLIN | select.POLLHUP | select.POLLERR)
+    return Ready((Ready.R if readable else 0) | (Ready.W if events & select.POLLOUT else 0))
 
 
 def _name_of(gen: Any) -> str:

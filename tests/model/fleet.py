@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 from pydantic import SecretStr
@@ -89,10 +90,13 @@ class Process:
     def kill(self) -> None:
         """kill -9: nothing that it was about to do happens any more."""
         self.alive = False
-        for connection in self.connections:
-            connection.cut()
-        for session in self.sessions:
-            session.kill()
+        waits = sum(one.at.startswith("lock of") for one in self.sessions if not one.over)
+        self.world.sessions.seen["killed while it waited for a lock"] += waits
+        with ExitStack() as stack:  # one that does not end keeps no other from ending
+            for session in reversed(self.sessions):
+                stack.callback(session.kill)
+            for connection in reversed(self.connections):
+                stack.callback(connection.cut)
 
 
 class Application(Process):
@@ -244,7 +248,7 @@ class World:
                 self.workers[place] = WorkerProcess(self, old.name, newest=newest)
 
     def close(self) -> None:
-        for process in self.processes:
-            process.kill()
-        for session in self.sessions.live():
-            session.kill()
+        with ExitStack() as stack:
+            for process in reversed(self.processes):
+                stack.callback(process.kill)
+        assert not self.sessions.live(), f"left behind: {self.sessions.where()}"

@@ -51,15 +51,17 @@ def drive(
     """`examples` programs of at most `steps` rules each, from the seed `number`."""
     phases = [Phase.explicit, Phase.generate, *([Phase.shrink] if shrinks else [])]
     seed(number)(machine)
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            phases=phases,
-            database=None,
-            deadline=None,
-            print_blob=True,
-            suppress_health_check=list(HealthCheck),
-        ),
+    asked = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        phases=phases,
+        database=None,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
     )
+    try:
+        run_state_machine_as_test(machine, settings=asked)
+    except Exception as error:
+        error.add_note(f"From the seed {number}: {examples} programs of {steps} rules.")
+        raise

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import uuid
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -48,7 +48,8 @@ def move(**strategies: Any) -> Callable[[Callable[..., None]], Any]:
                 self.record[f"rule: {function.__name__}"] += 1
             before, self.drawing = self.drawing, False
             try:
-                function(self, *values, **named)
+                with self.telling():
+                    function(self, *values, **named)
             finally:
                 self.drawing = before
 
@@ -167,14 +168,22 @@ class Program(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        try:
+        with self.telling():
             self.sessions.live()
             for session in self.sessions.ended:
                 if session.error is not None and not isinstance(session.error, EXPECTED):
                     raise AssertionError(f"{session.name}: {session.error!r}") from session.error
             self.sessions.ended.clear()
             self.audit.look()
-        except AssertionError:
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """What goes wrong in the block says where everybody stood. Nothing is healed then."""
+        try:
+            yield
+        except BaseException as error:
+            if not self.broken:
+                error.add_note(f"Who had not ended:\n{self.sessions.where()}")
             self.broken = True
             raise
 
@@ -182,7 +191,8 @@ class Program(RuleBasedStateMachine):
         self.drawing = False
         try:
             if not self.broken:
-                come_to_rest(self)
+                with self.telling():
+                    come_to_rest(self)
         finally:
             self.record["statements"] += self.sessions.statements
             self.record["programs"] += 1

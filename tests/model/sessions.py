@@ -18,7 +18,8 @@ from typing import Any, Final
 from tests.model.clock import TICK_S, Clock
 
 STUCK_S: Final = 60.0
-"""A session that keeps the baton this long waits for something that nobody steps."""
+"""Real seconds, for one step and for whatever else ends by itself: it waits for something that
+nobody steps. Lower: a loaded machine is taken for a program without end."""
 
 Fault = str
 """`before`: the connection is cut, and the next statement is never sent. `after`: it is cut
@@ -75,11 +76,13 @@ class Session:
             self.killed = True
             self._hand_over()
         assert self.over, f"{self.name} goes on after its process was killed, at {self.at}"
+        self._thread.join(STUCK_S)
 
     def _hand_over(self) -> None:
         self._go.release()
         if not self._back.acquire(timeout=STUCK_S):
-            raise RuntimeError(f"{self.name} does not come back from {self.at}")
+            self.killed = True  # nobody would take the baton back: it unwinds by itself
+            raise AssertionError(f"comes to rest: not {self.name}, which went on from {self.at}")
 
     def _run(self) -> None:
         self._go.acquire()
@@ -136,7 +139,16 @@ class Sessions:
             for session in now:
                 if not session.over and session.ready():
                     session.step()
-        raise AssertionError(f"no end: {[(session.name, session.at) for session in sessions()]}")
+        raise AssertionError(f"comes to rest: not within {limit} rounds of {self.where()}")
+
+    def where(self) -> str:
+        """Who has not ended, and where each stands."""
+        return "\n".join(
+            f"{one.name}: at {one.at}"
+            + (f", backend {one.connection.pid}" if one.connection is not None else "")
+            for one in self.all
+            if not one.over
+        )
 
 
 class Event:

@@ -4,12 +4,16 @@ about the change that it judges; `make sim` draws others."""
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator
 
 import pytest
+from hypothesis.stateful import invariant
 
+from tests.model import connection, sessions
 from tests.model.lab import drive, lab
 from tests.model.machine import Installation
+from tests.model.program import ALL
 from tests.model.sim import CHUNK, RULES
 from vpay_tasks.store import events, jobs, leases, settles, sql
 
@@ -68,3 +72,96 @@ def test_a_guard_that_is_taken_out_is_missed(
     monkeypatch.setitem(statements, name, broken)
     with pytest.raises(AssertionError, match=r"I[1-9]"):
         drive(machine, 1, examples=150, steps=40, shrinks=False)
+
+
+HOLDS = 3
+"""Steps of a fan-out: BEGIN, its turn, which is a lock, and its page."""
+
+
+def test_a_process_killed_in_a_lock_s_queue_leaves_it_though_the_holder_stands_still(
+    machine: type[Installation],
+) -> None:
+    program = machine()
+    try:
+        program.housekeep(0, "fan out", HOLDS)
+        program.housekeep(1, "fan out", ALL)
+        holder, waiting = program.sessions.all[-2:]
+        assert (holder.at, waiting.at) == ("events.page", "lock of events.take_turn")
+        program.kill(1, newest=True)
+        assert waiting.over
+        assert not holder.over
+        backend = waiting.connection.pid
+        assert not program.server.rows("SELECT FROM pg_stat_get_activity(%s)", backend)
+    finally:
+        program.teardown()
+    assert holder.over
+
+
+def test_a_program_that_would_have_no_end_fails_and_leaves_nothing_behind(
+    machine: type[Installation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waits_for_ever(self: Installation) -> None:
+        self.housekeep(0, "fan out", HOLDS)
+        with monkeypatch.context() as patch, self.telling():
+            patch.setattr(connection, "STUCK_S", 0.2)
+            self.server.rows("SELECT pg_advisory_lock(86, hashtext('vpay fan-out'))")
+
+    endless = type("Endless", (machine,), {"holds": invariant()(waits_for_ever)})
+    with pytest.raises(AssertionError, match=r"comes to rest: .*\n.* waits for") as caught:
+        drive(endless, 5, examples=1, steps=1, shrinks=False)
+    told = "\n".join(caught.value.__notes__)
+    assert "worker 1: fan out: at events.page, backend" in told
+    assert "From the seed 5" in told
+    assert not _threads()
+
+
+def test_a_step_that_does_not_come_back_is_given_up_and_its_thread_ends(
+    machine: type[Installation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = machine()
+    app = program.app
+
+    def work() -> None:
+        with app.db.connection() as own:
+            own.execute("SELECT pg_sleep(1)")  # by a clock that stands still
+
+    try:
+        session = app.spawn("sleep", work)
+        session.step()
+        with monkeypatch.context() as patch:
+            patch.setattr(sessions, "STUCK_S", 0.2)
+            with pytest.raises(AssertionError, match="comes to rest: not app: sleep"):
+                session.step()
+        session.kill()
+        program.clock.advance(2.0)
+    finally:
+        program.teardown()
+    assert not _threads()
+
+
+def test_one_that_cannot_be_ended_keeps_no_other_from_ending(
+    machine: type[Installation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deaf() -> None:
+        raise AssertionError("deaf")
+
+    program = machine()
+    program.pay(False, "answers", 2)
+    program.housekeep(0, "fan out", HOLDS)
+    session = program.app.sessions[0]
+    program.broken = True
+    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="deaf"):
+        patch.setattr(session, "kill", deaf)
+        program.teardown()
+    assert _threads() == ["app: pay"]
+    session.kill()
+    assert not _threads()
+
+
+def _threads() -> list[str]:
+    """Of sessions, that go on."""
+    return [
+        one.name
+        for one in threading.enumerate()
+        if one.name.startswith(("app", "worker", "dispatcher"))
+    ]
