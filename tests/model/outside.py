@@ -55,7 +55,7 @@ class Rail:
         if says == "is not reached":
             return Unknown(errors.Rail("the rail could not be reached"))
         self.submits[order.reference] += 1
-        if order.reference not in self.orders:
+        if self._is_new(order.reference):
             self.amounts[order.reference] = order.amount
             self.orders[order.reference] = "declined" if says == "declines" else "pending"
         if not self._answers("rail.submitted", says):
@@ -63,6 +63,12 @@ class Rail:
         if self.orders[order.reference] == "declined":
             return Declined(FailureCode.PAYER_LIMIT_REACHED, "limit")
         return Accepted()
+
+    def _is_new(self, reference: str) -> bool:
+        """A decline leaves no order behind. Where one submit was never answered, another's
+        decline decides nothing, by contract, and the charge is asked about for ever: so in
+        the end the payer has the money."""
+        return self.orders.get(reference) in ((None, "declined") if self.honest else (None,))
 
     def query_status(self, inquiry: Inquiry, *, deadline: float) -> StatusAnswer:
         says = self._called("rail.query", deadline)

@@ -97,6 +97,22 @@ def test_a_process_killed_in_a_lock_s_queue_leaves_it_though_the_holder_stands_s
     assert holder.over
 
 
+def test_a_charge_whose_decline_nobody_heard_comes_to_its_end(machine: type[Installation]) -> None:
+    program = machine()
+    try:
+        program.pay(False, "declines", 1)
+        (session,) = program.app.sessions
+        while session.at != "rail.submitted":
+            session.step()
+        program.kill(0, newest=True)
+        assert session.over
+        assert [*program.world.rail.orders.values()] == ["declined"]
+    finally:
+        program.teardown()
+    assert program.server.rows("SELECT state FROM vpay.charges") == [("failed",)]
+    assert [*program.world.rail.submits.values()] == [2]
+
+
 def test_a_program_that_would_have_no_end_fails_and_leaves_nothing_behind(
     machine: type[Installation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
