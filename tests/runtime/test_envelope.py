@@ -68,6 +68,21 @@ def test_what_is_not_ours_is_refused(body: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({**GOOD, "payload": {}}, "foreign shape"),
+        ({**GOOD, "v": 2}, "another version"),
+        ({**GOOD, "q": "other"}, "another queue"),
+        ({**GOOD, "ids": [1, 1]}, "ids that can't be"),
+        ({**GOOD, "t": "x"}, "no token"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong(body: Any, why: str) -> None:
+    with pytest.raises(Refused, match=f"^{why}$"):
+        decode(json.dumps(body, separators=(",", ":")).encode(), "q")
+
+
+@pytest.mark.parametrize(
     "other",
     [
         lambda raw: raw.replace(b'"v":1', b'"v":1,"v":1'),
