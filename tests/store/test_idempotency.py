@@ -76,6 +76,7 @@ def test_a_request_whose_process_died_is_done_by_the_next_one_and_by_nobody_else
 ) -> None:
     dead = won(claim(database))
     move(database, "lease_until = now() - interval '1 s'")
+    assert claim(database, fingerprint=OTHER) == Mismatch(), "another request of the same key"
     heir = won(claim(database))
     assert isinstance(claim(database), InFlight)
     with pytest.raises(Conflict, match="another one took its place"):
