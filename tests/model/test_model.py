@@ -15,7 +15,7 @@ from tests.model.lab import drive, lab
 from tests.model.machine import Installation
 from tests.model.program import ALL
 from tests.model.sim import CHUNK, RULES
-from vpay_tasks.store import events, jobs, leases, settles, sql
+from vpay_tasks.store import jobs, leases, settles, sql
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,8 @@ BY_TOKEN = "jobs.id = given.id AND jobs.lease = given.lease"
         (jobs.SQL, "release", BY_TOKEN, "jobs.id = given.id"),
         (leases.SQL, "reap_gone", "WHERE NOT EXISTS (", "WHERE true OR NOT EXISTS ("),
         (leases.SQL, "reap_expired", "lease_until < now()", "started_at IS NULL"),
-        (events.SQL, "flip", "FROM flipped\n    JOIN", "FROM vpay.events AS flipped\n    JOIN"),
     ],
-    ids=["settle", "start", "swap", "release", "reap", "claims", "fan-out"],
+    ids=["settle", "start", "swap", "release", "reap", "claims"],
 )
 def test_a_guard_that_is_taken_out_is_missed(
     machine: type[Installation],
