@@ -9,12 +9,14 @@ from vpay_tasks.store.sql import Connection
 Rows = dict[Any, dict[str, Any]]
 
 
-def everything(connection: Connection, table: str, key: str = "id") -> Rows:
-    """Every row of `vpay.table`, by its `key`."""
+def everything(connection: Connection, table: str, *key: str) -> Rows:
+    """Every row of `vpay.table`, by its `key`: its id, or the columns that are named."""
     cursor = connection.execute(f"SELECT * FROM vpay.{table}".encode())
     names = [column.name for column in cursor.description or ()]
     found = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    return {row[key]: row for row in found}
+    if not key:
+        return {row["id"]: row for row in found}
+    return {tuple(row[column] for column in key): row for row in found}
 
 
 def changes(before: Rows, after: Rows) -> Rows:

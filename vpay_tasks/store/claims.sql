@@ -289,7 +289,6 @@ claimed AS (
         locked_by = %(dispatcher)s::text,
         locked_at = now(),
         lease_until = now() + make_interval(secs => %(claim_lease)s::float8),
-        started_at = NULL,
         claims = claims + 1
     FROM grouped
     JOIN message ON message.message = grouped.message

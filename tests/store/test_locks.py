@@ -1,0 +1,146 @@
+"""What a statement does about rows that another transaction holds: it waits and judges them
+anew, in an order that can't deadlock, or passes over them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.conftest import Eventually
+from tests.factories import change, row
+from tests.store.job_rows import CLAIMED, RUN_OVER, RUNNING, TOKEN, a_row, everything
+from tests.store.tables import changes
+from vpay_tasks.core.settling import Ending, Verb
+from vpay_tasks.store import jobs, leases, settles, workers
+from vpay_tasks.store.db import Connection, Database, connect
+from vpay_tasks.store.settles import Settle
+
+Call = Callable[[Connection], Any]
+Behind = Callable[..., Any]
+
+
+@pytest.fixture
+def behind(database: Database, dsn: str, eventually: Eventually) -> Behind:
+    """What the second call says that has to wait for the first one's commit; once it waits,
+    the first one's transaction goes on with `meanwhile`."""
+
+    def behind(first: Call, then: Call, meanwhile: Call = lambda tx: None) -> Any:
+        with connect(dsn, application="behind") as own, ThreadPoolExecutor(1) as pool:
+            with database.transaction() as tx:
+                first(tx)
+                waiting = pool.submit(then, own)
+                eventually(lambda: waits(database, own.info.backend_pid))
+                meanwhile(tx)
+            return waiting.result(20)
+
+    return behind
+
+
+def waits(database: Database, pid: int) -> bool:
+    with database.connection() as connection:
+        ((blocked,),) = connection.execute(
+            "SELECT cardinality(pg_blocking_pids(%s)) > 0", (pid,)
+        ).fetchall()
+    return bool(blocked)
+
+
+def freed(id_: int) -> Call:
+    return lambda tx: jobs.release(tx, {id_: TOKEN})
+
+
+def test_a_settle_behind_whoever_frees_its_row_settles_nothing(
+    database: Database, behind: Behind
+) -> None:
+    id_ = a_row(database, RUNNING)
+    ending = Settle(id_, TOKEN, Ending(Verb.FINISH))
+    assert behind(freed(id_), lambda own: settles.settle(own, [ending])) == [False]
+    found = row(database, id_)
+    assert found is not None
+    assert found["settled_by"] is None
+
+
+def test_what_is_given_back_behind_its_start_stays_with_the_run(
+    database: Database, behind: Behind
+) -> None:
+    id_, run = a_row(database, CLAIMED), uuid.uuid4()
+
+    def start(tx: Connection) -> None:
+        jobs.start(tx, [(id_, TOKEN)], run=run, worker="w", run_lease=30, known=[])
+
+    assert behind(start, lambda own: jobs.release(own, {id_: TOKEN})) == []
+    found = row(database, id_)
+    assert found is not None
+    assert found["lease"] == run
+
+
+def test_whoever_looks_again_waits_for_the_settle_that_is_committing(
+    database: Database, behind: Behind
+) -> None:
+    id_ = a_row(database, RUNNING)
+    ending = Settle(id_, TOKEN, Ending(Verb.AGAIN, 60.0))
+    seen = behind(lambda tx: settles.settle(tx, [ending]), lambda own: settles.look_again(own, id_))
+    assert seen == settles.Seen(lease=None, settled_by=TOKEN)
+
+
+RUN: dict[str, Any] = {"run": uuid.uuid4(), "worker": "w", "run_lease": 30, "known": []}
+HOLD = b"SELECT FROM vpay.jobs WHERE id = %s FOR UPDATE"
+LOCKS: dict[str, Callable[[Connection, list[int]], Any]] = {
+    "start": lambda own, ids: jobs.start(own, [(id_, TOKEN) for id_ in ids], **RUN),
+    "settle": lambda own, ids: settles.settle(
+        own, [Settle(id_, TOKEN, Ending(Verb.AGAIN)) for id_ in ids]
+    ),
+    "release": lambda own, ids: jobs.release(own, dict.fromkeys(ids, TOKEN)),
+}
+
+
+@pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
+def test_the_rows_of_a_message_are_locked_in_the_order_of_their_ids(
+    database: Database, behind: Behind, lock: Callable[[Connection, list[int]], Any]
+) -> None:
+    first, second = a_row(database, RUNNING), a_row(database, RUNNING)
+    change(database, "claims = 4", first)  # in the table, too, it now stands behind the other
+    behind(
+        lambda tx: tx.execute(HOLD, (first,)),
+        lambda own: lock(own, [second, first]),
+        lambda tx: tx.execute(HOLD + b" NOWAIT", (second,)),
+    )
+
+
+def a_dead_worker(database: Database) -> None:
+    with database.connection() as connection:
+        workers.pulse(
+            connection,
+            workers.Worker("w_gone", "host", 1, ["default"], 8),
+            draining=False,
+            holds_lock=True,
+            slowest=0.01,
+            stats={},
+        )
+
+
+PARKED = "parked_at = now(), dead_reason = 'unknown_kind'"
+GONE: dict[str, Any] = {"protected": [], "silence": -1.0, "settling": -1.0}
+SWEEPS: dict[str, tuple[str, Callable[[Connection], Any]]] = {
+    "reap_expired": (RUN_OVER, lambda own: leases.reap_expired(own, protected=[])),
+    "reap_gone": (RUNNING, lambda own: leases.reap_gone(own, **GONE)),
+    "adopt_unknown": (PARKED, lambda own: jobs.adopt_unknown(own, ["a_kind"])),
+}
+
+
+@pytest.mark.parametrize(("state", "sweep"), SWEEPS.values(), ids=SWEEPS)
+def test_a_sweep_passes_over_what_somebody_holds_and_takes_the_rest(
+    database: Database, dsn: str, state: str, sweep: Callable[[Connection], Any]
+) -> None:
+    a_dead_worker(database)
+    held, free = a_row(database, state), a_row(database, state)
+    before = everything(database)
+    with database.transaction() as tx, connect(dsn, application="sweeper") as own:
+        tx.execute(HOLD, (held,))
+        own.execute("SET lock_timeout = '2 s'")  # or it would wait for ever
+        own.execute("UPDATE vpay.workers SET slowest_pulse = '-1 h'")
+        sweep(own)
+    assert set(changes(before, everything(database))) == {free}
