@@ -52,7 +52,7 @@ def watched(audit: Audit) -> Iterator[None]:
         def told(run: Any, ending: Any, *, won: bool) -> None:
             # Whose row is gone is taken for finished, where nothing but a count depends on it.
             by_count = teller is settle and ending.verb is Verb.FINISH
-            audit.told.append((run.id, run.lease, won, by_count))
+            audit.told.append((run.id, run.lease, won, ending.verb, by_count))
             tell(run, ending, won=won)
 
         return told

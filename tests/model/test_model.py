@@ -180,3 +180,22 @@ def _threads() -> list[str]:
         for one in threading.enumerate()
         if one.name.startswith(("app", "worker", "dispatcher"))
     ]
+
+
+def test_a_retry_behind_a_finishing_that_could_not_be_asked_about_is_no_lie(
+    machine: type[Installation],
+) -> None:
+    program = machine()
+    try:
+        program.enqueue("model_plain", None, ["finish"], 1, False, False, ALL)
+        program.take_some(0)
+        for at, fault in (("COMMIT", "after"), ("settles.was_committed", "before")):
+            session = program.reach(0, at)
+            assert session is not None
+            assert "worker" in session.name
+            session.fault = fault
+            session.step()
+        program.sessions.run(program.sessions.ready)
+        program.holds()
+    finally:
+        program.teardown()
