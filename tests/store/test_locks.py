@@ -15,7 +15,7 @@ from tests.factories import change, row
 from tests.store.job_rows import CLAIMED, RUN_OVER, RUNNING, TOKEN, a_row, everything
 from tests.store.tables import changes
 from vpay_tasks.core.settling import Ending, Verb
-from vpay_tasks.store import jobs, leases, settles, workers
+from vpay_tasks.store import jobs, lanes, leases, settles, workers
 from vpay_tasks.store.db import Connection, Database, connect
 from vpay_tasks.store.settles import Settle
 
@@ -107,6 +107,20 @@ def test_the_rows_of_a_message_are_locked_in_the_order_of_their_ids(
         lambda tx: tx.execute(HOLD, (first,)),
         lambda own: lock(own, [second, first]),
         lambda tx: tx.execute(HOLD + b" NOWAIT", (second,)),
+    )
+
+
+def test_caps_are_dropped_in_the_order_of_their_lanes(database: Database, behind: Behind) -> None:
+    with database.connection() as connection:
+        connection.execute(
+            "INSERT INTO vpay.lanes (queue, lane, cap)"
+            " VALUES ('webhooks', 'b', 2), ('webhooks', 'a', 2)"
+        )
+    hold = b"SELECT FROM vpay.lanes WHERE lane = %s FOR UPDATE"
+    behind(
+        lambda tx: tx.execute(hold, ("a",)),
+        lambda own: lanes.set_caps(own, {}),
+        lambda tx: tx.execute(hold + b" NOWAIT", ("b",)),
     )
 
 
