@@ -193,6 +193,52 @@ def test_a_connection_that_left_the_machine_without_tls_is_closed(postgres_url: 
     assert connection.closed
 
 
+@pytest.fixture
+def by_certificate(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], str]:
+    """An address with a client certificate and no password, beside a password file that has
+    one."""
+    monkeypatch.setenv("PGPASSFILE", str(file := tmp_path / "pgpass"))
+    key = tmp_path / "client.pem"
+    key.write_bytes(certificates.good.read_bytes())
+    file.write_text(f"*:*:*:{USER}:{SECRET}\n")
+    for path in (file, key):
+        path.chmod(0o600)  # the library passes over what others can read
+    return lambda port: (
+        f"postgresql://{USER}@{NAME}:{port}/postgres?sslmode=verify-full"
+        f"&sslrootcert={certificates.authority}&sslcert={key}&sslkey={key}"
+    )
+
+
+def test_a_password_of_the_librarys_file_is_bound_or_refused(
+    server: Postgres, by_certificate: Callable[[int], str]
+) -> None:
+    address = by_certificate(server.port)
+    connection = psycopg.connect(address)
+    way.look_back(address, connection)  # no livemode, no question
+    way.look_back(VerifiedPooled(address), connection)  # which can't bind one
+    connection.execute("SELECT 1")
+    with pytest.raises(Configuration, match="add channel_binding=require") as caught:
+        way.look_back(Verified(address), connection)
+    assert connection.closed
+    assert SECRET not in str(caught.value)
+    with pytest.raises(Configuration, match="PGPASSFILE"):
+        connect(Verified(address), application="tests")
+    bound = Verified(f"{address}&channel_binding=require")
+    with contextlib.closing(connect(bound, application="tests")) as connected:
+        assert connected.pgconn.used_password
+
+
+def test_a_password_that_stays_on_the_machine_is_bound_to_nothing(
+    server: Postgres, by_certificate: Callable[[int], str]
+) -> None:
+    address = by_certificate(server.port).replace("verify-full", "disable")
+    here = Verified(address.replace(f"@{NAME}:", "@127.0.0.1:"))
+    with contextlib.closing(connect(here, application="tests")) as connection:
+        assert connection.pgconn.used_password
+
+
 def test_a_way_that_stays_on_the_machine_needs_no_tls(postgres_url: str) -> None:
     with contextlib.closing(connect(Verified(postgres_url), application="tests")) as connection:
         assert not connection.pgconn.ssl_in_use

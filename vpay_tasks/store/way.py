@@ -3,6 +3,7 @@ anything is sent, and of the connection once it stands."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import psycopg
@@ -49,14 +50,30 @@ def look_ahead(url: str) -> None:
 
 
 def look_back(url: str, connection: psycopg.Connection[Any]) -> None:
-    """Close a connection of livemode's that left the machine without TLS, and raise
-    Configuration. Nothing is known that would lead here; this is what the promise rests on."""
+    """Close a connection of livemode's that left the machine in a way that livemode doesn't go,
+    and raise Configuration."""
     if not isinstance(url, Verified):
         return
-    encrypted = connection.pgconn.ssl_in_use
-    if leaves_the_machine(connection.info.get_parameters()) and not encrypted:
+    found = connection.info.get_parameters()
+    if leaves_the_machine(found) and (fault := _fault(url, connection.pgconn, found)):
         connection.close()
-        raise Configuration("database.url: livemode was connected without TLS")
+        raise Configuration(fault)
+
+
+def _fault(url: Verified, made: pq.abc.PGconn, found: Mapping[str, str]) -> str | None:
+    if not made.ssl_in_use:
+        # Nothing is known that would lead here; this is what the promise rests on.
+        return "database.url: livemode was connected without TLS"
+    # Beside a client certificate the library still looks into its password file, and sends what
+    # it finds there to whoever asks for a password.
+    bound = isinstance(url, Pooled) or found.get("channel_binding") == "require"
+    if made.used_password and not bound:
+        return (
+            "database.url: the server asked for a password, and got one of the password file"
+            " (PGPASSFILE, ~/.pgpass): add channel_binding=require, or have it ask for the client"
+            " certificate alone (`cert` in pg_hba.conf) and take the password out of the file"
+        )
+    return None
 
 
 def obstacle(error: psycopg.Error) -> str:
