@@ -64,7 +64,7 @@ mutants: venv-test ## apply each patch of tests/mutants/ to a copy; its test mus
 mutants-sql: venv-test ## take conditions out of store/*.sql one at a time; a test must fail (ARGS="leases.sql:")
 	@$(PY) -m tests.mutants.run_sql $(ARGS)
 
-mutation: venv-mutation ## mutmut over settle, start, verify and egress (ARGS=--show)
+mutation: venv-mutation ## mutmut over settle, start, signatures both ways and egress (ARGS=--show)
 	@$(PY) -m tests.mutants.mutation $(ARGS)
 
 kills: venv-test ## the kill matrix: each process harmed at each point (ARGS="-k settlement")

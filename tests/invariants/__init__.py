@@ -3,7 +3,7 @@
     install(connection)     before the processes start: triggers that write the schema `audit`
     check(connection, …)    afterwards: "I1" … "I14", each with a sentence per violation
 
-Nothing of it ships, and it shares no code with what it judges but the doctor's sums (I14).
+Nothing of it ships, and none of it but its own tests imports what it judges.
 """
 
 from tests.invariants.audit import install

@@ -243,10 +243,13 @@ FROM vpay.webhook_deliveries
 WHERE state = 'poisoned'
 
 -- name: i8_protected_kinds_are_never_parked
+-- The built-in ones, by name: a kind that lost its protection would else lose this check with it.
 SELECT format('job %s (%s) is parked: %s', id, kind, dead_reason)
 FROM vpay.jobs
 WHERE parked_at IS NOT NULL
-    AND kind = ANY(%(protected)s::text[])
+    AND kind IN ('deliver_webhook', 'fan_out_events', 'grant_inbox', 'poll_charge',
+        'resubmit_charge', 'scan_deliveries', 'scan_inbox', 'scan_live_charges', 'sweep_expired',
+        'sweep_idle_customers', 'sweep_retention')
     AND dead_reason <> 'by_operator'
     AND NOT (kind = 'deliver_webhook' AND dead_reason = 'poisoned')
 
@@ -327,3 +330,33 @@ FULL JOIN (
     HAVING sum(amount_received) > 0
 ) AS received USING (currency)
 WHERE charged.amount IS DISTINCT FROM received.amount
+
+-- name: i14_a_success_is_posted_whole
+-- One capture, and with what we kept of it all that the rail moved, in the charge's currency.
+SELECT format('charge %s brought in %s %s, and %s captures and what was kept of them post %s', c.id,
+    c.amount, c.currency, count(l.id) FILTER (WHERE l.kind = 'capture'), coalesce(sum(l.amount), 0))
+FROM vpay.charges AS c
+LEFT JOIN vpay.ledger_entries AS l ON l.charge_id = c.id AND l.currency = c.currency
+WHERE c.state = 'succeeded'
+GROUP BY c.id, c.amount, c.currency
+HAVING count(l.id) FILTER (WHERE l.kind = 'capture') <> 1 OR sum(l.amount) <> c.amount
+
+-- name: i14_only_a_success_is_posted
+SELECT format('entry %s posts %s %s of charge %s, which is %s', l.id, l.amount, l.currency,
+    l.charge_id, coalesce(c.state, 'not there'))
+FROM vpay.ledger_entries AS l
+LEFT JOIN vpay.charges AS c ON c.id = l.charge_id AND c.currency = l.currency
+WHERE c.state IS DISTINCT FROM 'succeeded'
+
+-- name: i14_what_is_posted_is_owed_to_its_merchant
+-- Or is ours, as a fee. Nothing comes from anywhere but the payer.
+SELECT format('entry %s (%s) of charge %s goes from %s to %s of %s', l.id, l.kind, l.charge_id,
+    l.debit, l.credit, l.merchant_id)
+FROM vpay.ledger_entries AS l
+JOIN vpay.charges AS c ON c.id = l.charge_id
+JOIN vpay.payment_intents AS i ON i.id = c.payment_intent_id
+WHERE (l.kind, l.debit, l.credit) NOT IN (
+        ('capture', 'payer_clearing', 'merchant_payable'),
+        ('fee', 'payer_clearing', 'platform_fee_revenue')
+    )
+    OR l.merchant_id <> i.merchant_id

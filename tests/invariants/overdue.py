@@ -8,8 +8,12 @@ from typing import Any, Final
 
 import psycopg
 
-from vpay_tasks.runtime.dispatcher import NOBODY_S
-from vpay_tasks.runtime.timers import EXPIRED_EVERY_S, RECONNECT_S
+LEASED_S: Final = 5.5
+DUE_S: Final = 0.25
+"""What the manuals say: a reaper passes every five seconds, and one that has lost its connection
+is back in half a second; who finds nobody to work looks again in a quarter of one. Read from the
+code that is judged, they would grow with it: a reaper that comes every ten minutes would be late
+by nobody's measure."""
 
 MARGIN_S: Final = 20.0
 """For what no setting bounds: a queue that is worked off, a machine with other work. Lower: a
@@ -50,9 +54,8 @@ class Bounds:
     """How long is too long, from the end of the last fault on.
 
     A row past its lease waits for the next pass of a reaper, and for a reaper that lost its
-    connection: EXPIRED_EVERY_S + RECONNECT_S. A row that is due waits for the next claim, at the
-    most NOBODY_S after a worker is there, and for those before it. `margin` is on top of either;
-    `lag`, what this machine itself was late by, is measured by who samples.
+    connection. A row that is due waits for the next claim, and for those before it. `margin` is
+    on top of either; `lag`, what this machine itself was late by, is measured by who samples.
     """
 
     margin: float = MARGIN_S
@@ -60,11 +63,11 @@ class Bounds:
 
     @property
     def leased(self) -> float:
-        return EXPIRED_EVERY_S + RECONNECT_S + self.margin + self.lag
+        return LEASED_S + self.margin + self.lag
 
     @property
     def due(self) -> float:
-        return NOBODY_S + self.margin + self.lag
+        return DUE_S + self.margin + self.lag
 
     def of(self, what: str) -> float:
         return self.due if what == "due" else self.leased

@@ -5,8 +5,8 @@ which at least one test must fail – and goes on as `git diff` writes it. Patch
 one at a time to a copy of the tree. Words select patches by a part of their name.
 
 `--results FILE` keeps a line for each patch and passes over those that it has: a run that was
-ended goes on there, and `--shard 1/2` with `--shard 2/2` may share it. `--layers` prints which
-part of the suite catches how many; it runs nothing.
+ended goes on there, and `--shard 1/2` with `--shard 2/2` may share it. `--layers` counts the
+parts of the suite that the patches name; it runs nothing, so it doesn't say who fails for them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, metavar="FILE", help="go on from, and add to")
     parser.add_argument("--shard", default="1/1", metavar="N/OF")
     parser.add_argument("--time-out", type=float, default=TIME_OUT_S, metavar="SECONDS")
-    parser.add_argument("--layers", action="store_true", help="print which layer catches what")
+    parser.add_argument(
+        "--layers", action="store_true", help="count what the patches name; run nothing"
+    )
     return parser
 
 
@@ -158,15 +160,17 @@ def summary(results: list[Result]) -> str:
 
 
 def layers(patches: Iterable[Path]) -> str:
-    """How many mutants each part of the suite catches, by the tests that their patches name."""
+    """How many patches name tests of each part of the suite: those that are to fail for them."""
     parts: Counter[str] = Counter()
     for patch in patches:
         first = patch.read_text("utf-8").partition("\n")[0]
-        # A patch that names two files is caught by the first of them.
+        # Of a patch that names two files, the first.
         found = re.search(r"tests/([a-z0-9_]+)", first)
         parts[found[1].replace("test_house", "house") if found else "?"] += 1
     rows = [f"| {part} | {number} |" for part, number in parts.most_common()]
-    return "\n".join(["| caught by | mutants |", "|---|--:|", *rows, f"| all | {parts.total()} |"])
+    return "\n".join(
+        ["| tests named | patches |", "|---|--:|", *rows, f"| all | {parts.total()} |"]
+    )
 
 
 def _known(path: Path | None) -> dict[tuple[str, str], Result]:
