@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import redis
@@ -17,6 +18,7 @@ from vpay_tasks.store.db import connect
 __all__ = ["run"]  # a fixture
 
 NOWHERE = "127.0.0.1:1"
+ROLES = Path(__file__).parents[2] / "schema" / "roles.sql"
 
 
 def set_up(run: Commands, dsn: str, broker: str) -> None:
@@ -112,6 +114,27 @@ def test_task_modules_that_cannot_be_loaded_are_a_finding(
     found = codes(run("doctor", "--json").stdout)
     assert "tasks_unloadable" in found
     assert "kinds_unknown" not in found
+
+
+def test_a_login_of_a_process_that_forgets_is_a_finding_whose_remedy_mends_it(
+    run: Commands, dsn: str, broker_url: str
+) -> None:
+    set_up(run, dsn, broker_url)
+    with connect(dsn, application="tests") as connection:
+        connection.execute(ROLES.read_bytes())
+        connection.execute("CREATE ROLE forgetful LOGIN IN ROLE vpay_worker")
+        try:
+            connection.execute("ALTER ROLE forgetful SET synchronous_commit = off")
+            (found,) = (
+                finding
+                for finding in json.loads(run("doctor", "--json").stdout)["findings"]
+                if finding["code"] == "synchronous_commit_off"
+            )
+            assert "for the login forgetful: a crash forgets payments" in found["what"]
+            connection.execute(found["remedy"].encode())
+            assert "synchronous_commit_off" not in codes(run("doctor", "--json").stdout)
+        finally:
+            connection.execute("DROP ROLE forgetful")
 
 
 def test_books_that_do_not_balance_are_a_finding_whose_remedy_mends_it(

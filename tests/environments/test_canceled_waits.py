@@ -20,7 +20,7 @@ from vpay_tasks.core.task import Kind
 from vpay_tasks.errors import AmbiguousCommit
 from vpay_tasks.payments import Exists, confirm
 from vpay_tasks.store import checkup, claims, db, jobs, silence, sql, vitals
-from vpay_tasks.store.checkup import Setting
+from vpay_tasks.store.checkup import LoginSetting, Setting
 from vpay_tasks.transport import Pooled
 
 NOTHING = Kind("nothing")
@@ -178,6 +178,21 @@ def test_the_doctor_finds_a_role_whose_commits_wait_for_nobody(
         assert hasty not in checkup.risky_settings(doctor), "nobody else was to have them"
         with deserted(lone, eventually):
             eventually(lambda: hasty in checkup.risky_settings(doctor))
+
+
+def test_the_doctor_finds_a_login_whose_commits_wait_for_nobody(
+    lone: str, eventually: Eventually
+) -> None:
+    hasty = LoginSetting("hasty", False, "synchronous_commit", "local")
+    with db.connect(lone, application="doctor") as doctor:
+        doctor.execute("CREATE ROLE hasty LOGIN SUPERUSER")
+        try:
+            doctor.execute("ALTER ROLE hasty SET synchronous_commit = local")
+            assert checkup.settings_of_logins(doctor) == [], "nobody else was to have them"
+            with deserted(lone, eventually):
+                eventually(lambda: checkup.settings_of_logins(doctor) == [hasty])
+        finally:
+            doctor.execute("DROP ROLE hasty")
 
 
 def test_a_vendor_is_not_thanked_for_what_a_failover_may_undo(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from vpay_tasks.doctor.facts import Facts, Work
@@ -10,7 +10,7 @@ from vpay_tasks.doctor.finding import Finding, identifier, listed, literal, many
 from vpay_tasks.errors import Severity, sanitise
 from vpay_tasks.status import human
 from vpay_tasks.store import vitals
-from vpay_tasks.store.checkup import Server
+from vpay_tasks.store.checkup import LoginSetting, Server
 from vpay_tasks.store.vitals import Holder
 
 OLDEST_PG: Final = 14
@@ -43,6 +43,12 @@ POOLED: Final = {
 }
 """What a role must bring where no session can ask for it (store/db.py asks elsewhere)."""
 
+FORGETS: Final = {
+    "off": "a crash forgets payments that were answered",
+    "local": "a failover forgets payments that were answered",
+}
+"""By the value of synchronous_commit."""
+
 
 def settings_of(facts: Facts, server: Server) -> Iterator[Finding]:
     if server.standby:
@@ -70,19 +76,49 @@ def settings_of(facts: Facts, server: Server) -> Iterator[Finding]:
     risks = {
         "fsync": (Severity.PAGE, "a power cut destroys the database"),
         "full_page_writes": (Severity.PAGE, "a power cut destroys pages"),
-        "synchronous_commit": (Severity.ERROR, "a crash forgets payments that were answered"),
+        "synchronous_commit": (Severity.ERROR, FORGETS["off"]),
         "autovacuum": (Severity.ERROR, "dead rows are never removed, and claims slow down"),
     }
     for setting in facts.risky:
         severity, why = risks[setting.name]
-        if setting.value == "local":
-            why = "a failover forgets payments that were answered"
+        if setting.name == "synchronous_commit":
+            why = FORGETS[setting.value]
         yield Finding(
             f"{setting.name}_{setting.value}",
             severity,
             f"{setting.name} is {setting.value}, set by {setting.source}: {why}.",
             _set_on(setting.name, setting.source, server),
         )
+    if facts.work is not None:
+        yield from _of_logins(facts.work.checkup.logins, server, pooled=facts.pooled)
+
+
+def _of_logins(
+    settings: Iterable[LoginSetting], server: Server, *, pooled: bool
+) -> Iterator[Finding]:
+    """What the processes' own logins bring along; the settings above are the doctor's."""
+    for one in settings:
+        role, place = identifier(one.role), ""
+        if one.here:
+            place = f" IN DATABASE {identifier(server.database)}"
+        remedy = f"ALTER ROLE {role}{place} RESET {one.name};"
+        if one.name == "synchronous_commit":
+            yield Finding(
+                f"{one.name}_{one.value}",
+                Severity.ERROR,
+                f"{one.name} is {one.value} for the login {sanitise(one.role)}:"
+                f" {FORGETS[one.value]}. Its sessions keep it until they end.",
+                remedy,
+            )
+        # Where a session can ask, ours ask for these messages, whatever their role has.
+        elif pooled:
+            yield Finding(
+                "role_lacks_settings",
+                Severity.WARN,
+                f"{one.name} is {one.value} for the login {sanitise(one.role)}: behind the pooler"
+                " a commit that its standby does not have passes for a good one.",
+                remedy,
+            )
 
 
 def _set_on(name: str, source: str, server: Server) -> str:

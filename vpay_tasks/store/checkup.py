@@ -40,6 +40,16 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class LoginSetting:
+    """What another login's sessions begin with; `here`: in this database alone."""
+
+    role: str
+    here: bool
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
 class IdleTransaction:
     """A session that is silent inside a transaction; seconds."""
 
@@ -74,6 +84,7 @@ class Checkup:
     missing_singletons: tuple[str, ...] = ()
     closed_lanes: tuple[ClosedLane, ...] = ()
     given_up: dict[str, int] = field(default_factory=dict)
+    logins: tuple[LoginSetting, ...] = ()
 
 
 def look(connection: sql.Connection, *, singletons: Sequence[str]) -> Checkup:
@@ -84,6 +95,7 @@ def look(connection: sql.Connection, *, singletons: Sequence[str]) -> Checkup:
         missing_singletons=tuple(missing_keys(connection, singletons)),
         closed_lanes=tuple(closed_lanes(connection)),
         given_up=given_up(connection),
+        logins=tuple(settings_of_logins(connection)),
     )
 
 
@@ -96,6 +108,12 @@ def server(connection: sql.Connection) -> Server:
 def risky_settings(connection: sql.Connection) -> list[Setting]:
     """Settings of the server whose values must not be."""
     return [Setting(*row) for row in sql.run(connection, SQL["risky_settings"])]
+
+
+def settings_of_logins(connection: sql.Connection) -> list[LoginSetting]:
+    """Those of other logins whose values must not be."""
+    rows = sql.run(connection, SQL["settings_of_logins"], {"cap": CAP})
+    return [LoginSetting(*row) for row in rows]
 
 
 def idle_transactions(

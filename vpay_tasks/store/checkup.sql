@@ -16,6 +16,40 @@ WHERE (name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum')
         AND current_setting('synchronous_standby_names') <> '')
 ORDER BY name
 
+-- name: settings_of_logins
+-- What other logins that may look into our schema bring along, as ALTER ROLE left it: their
+-- sessions are not ours to ask. What was set for this database alone wins over the rest; of one's
+-- own role risky_settings tells, and gauges' unset. A value is kept as it was typed.
+SELECT role, here, name, value
+FROM (
+    SELECT DISTINCT ON (logins.rolname, typed.name)
+        logins.rolname AS role,
+        held.setdatabase <> 0 AS here,
+        typed.name,
+        CASE WHEN typed.value IN ('false', 'no', '0') THEN 'off' ELSE typed.value END AS value
+    FROM pg_catalog.pg_db_role_setting AS held
+    JOIN pg_catalog.pg_roles AS logins ON logins.oid = held.setrole
+    CROSS JOIN unnest(held.setconfig) AS line
+    CROSS JOIN LATERAL (
+        SELECT split_part(line, '=', 1), lower(split_part(line, '=', 2))
+    ) AS typed (name, value)
+    WHERE logins.rolcanlogin
+        AND logins.rolname <> session_user
+        AND has_schema_privilege(logins.oid, 'vpay', 'USAGE')
+        AND held.setdatabase IN (
+            0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+        )
+        AND typed.name IN ('synchronous_commit', 'client_min_messages')
+    ORDER BY logins.rolname, typed.name, held.setdatabase DESC
+) AS settings
+WHERE (name = 'synchronous_commit' AND value = 'off')
+    OR (name = 'synchronous_commit' AND value = 'local'
+        AND current_setting('synchronous_standby_names') <> '')
+    -- Nothing is above it: Postgres took `fatal` and `panic` away.
+    OR (name = 'client_min_messages' AND value = 'error')
+ORDER BY name DESC, role
+LIMIT %(cap)s::bigint
+
 -- name: idle_transactions
 -- Sessions that opened a transaction and went silent: they may hold locks.
 SELECT pid, application_name,
