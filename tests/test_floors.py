@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tests.house import ROOT, modules, none
+from vpay_tasks.doctor.postgres import NEWEST_PG, OLDEST_PG
 
 SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg", "utf-8")
@@ -79,3 +80,15 @@ def test_no_request_is_judged_by_a_url_that_its_host_header_is_a_part_of() -> No
         for number, line in enumerate(m.lines, 1)
         if re.search(r"request\.(url|base_url)\b", line)
     )
+
+
+def test_the_servers_that_are_needed_are_the_same_for_operators_readers_and_the_doctor() -> None:
+    operators = (ROOT / "deploy" / "README.md").read_text("utf-8")
+    table = operators.partition("| server | needs |")[2].partition("\n\n")[0]
+    needed = dict(re.findall(r"^\| (\w+) \| (\d[\w. ]*) \|", table, re.MULTILINE))
+    assert needed.pop("Postgres") == f"{OLDEST_PG} to {NEWEST_PG}"
+    assert list(needed) == ["Redis", "Valkey", "RabbitMQ"]
+    readers = (ROOT / "README.md").read_text("utf-8")
+    assert f"Postgres {OLDEST_PG} to {NEWEST_PG}" in readers
+    for server, least in needed.items():
+        assert f"{server} {least}+" in readers
