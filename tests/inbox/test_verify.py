@@ -155,6 +155,20 @@ def test_a_stripe_header_may_hold_other_versions_and_several_signatures() -> Non
     assert why(given, headers={"Stripe-Signature": later}) == "mismatch"
 
 
+def test_eight_signatures_and_two_thousand_and_forty_eight_characters_are_read() -> None:
+    given = by_stripe(BODY)
+    t, v1 = given.headers["Stripe-Signature"].split(",")
+    eight = ",".join([t, *["v1=" + "0" * 64] * 7, v1])
+    for header in (eight, f"{eight},v0=".ljust(2_048, "0")):
+        assert why(given, headers={"Stripe-Signature": header}) is None
+    assert why(given, headers={"Stripe-Signature": f"{eight},v0=".ljust(2_049, "0")}) == "malformed"
+
+
+def test_a_header_that_stands_twice_names_nothing() -> None:
+    headers = Headers([("X-About", "order 1"), ("x-about", "order 2"), (b"X-Id", b"7")])
+    assert headers.singles() == {"x-id": "7"}
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -17,7 +17,8 @@ from vpay_tasks.telemetry import alert, count, report_failure, say
 RECONNECT_S: Final = 0.5
 
 GONE_EVERY_S: Final = 0.2
-"""Rows of dead workers. Silence (1.2 s) plus this plus a claim is the two seconds promised."""
+"""Rows of dead workers. Silence (1.2 s) plus this plus a look for what is due stay below two
+seconds. Longer: a killed worker's jobs wait; shorter: questions, from each dispatcher."""
 
 EXPIRED_EVERY_S: Final = 5.0
 SEED_EVERY_S: Final = 10.0

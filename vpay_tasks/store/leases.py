@@ -20,7 +20,7 @@ higher: a poisoned one keeps killing workers."""
 
 SILENCE_S: Final = 1.2
 """Two missed pulses and a bit. Lower: a pause of Postgres frees running jobs; higher: a
-killed worker's jobs wait longer than the two seconds promised."""
+killed worker's jobs wait for longer than two seconds."""
 
 SETTLING_S: Final = 3.0
 """How long a reaper's session must have stood before it frees anything: after an outage
