@@ -9,14 +9,13 @@ VPAY_TEST_PG chooses the major version of the embedded Postgres.
 from __future__ import annotations
 
 import os
-import random
 import signal
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
@@ -24,6 +23,7 @@ import redis
 from pydantic import SecretStr
 from pytest_postgresql.janitor import DatabaseJanitor
 
+from tests.slices import Estimate, chosen, without_room
 from vpay_sandbox import versions
 from vpay_sandbox.postgres import Postgres
 from vpay_sandbox.valkey import Valkey
@@ -49,8 +49,7 @@ pytest_plugins = [
 
 LOOK_EVERY_S = 0.02
 
-SLICE_S = 360.0
-"""What one `--tier=more` run may take, by its tests' own estimates."""
+NO_ROOM: Final = "vpay_no_room"
 
 T = TypeVar("T")
 
@@ -79,13 +78,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier = config.getoption("--tier")
+    estimates = _estimates(items)
+    if told := without_room(estimates):
+        # An error of a worker's ends the run without a word: whoever started it says it.
+        out: dict[str, str] | None = getattr(config, "workeroutput", None)
+        if out is None:
+            raise pytest.UsageError(told)
+        out[NO_ROOM] = told
+        items.clear()
     if tier == "all":
         return
-    slow = [item for item in items if _mark(item)]
-    chosen = _slice(slow, config.getoption("randomly_seed")) if tier == "more" else set()
-    kept = [item for item in items if (item in chosen if tier == "more" else not _mark(item))]
+    taken = chosen(estimates, config.getoption("randomly_seed")) if tier == "more" else set()
+    kept = [item for item in items if (item.nodeid in taken if tier == "more" else not _mark(item))]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    if told := getattr(node, "workeroutput", {}).get(NO_ROOM):
+        raise pytest.UsageError(told)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -99,26 +111,9 @@ def _mark(item: pytest.Item) -> pytest.Mark | None:
     return item.get_closest_marker("more") or item.get_closest_marker("all")
 
 
-def _slice(slow: list[pytest.Item], seed: int) -> set[pytest.Item]:
-    """Tests marked `more`: those that are always in, then in the seed's order until their
-    estimates fill the time."""
-    marked = [(item, item.get_closest_marker("more")) for item in slow]
-    estimates = {item: mark.kwargs for item, mark in marked if mark}
-    candidates = sorted(estimates, key=lambda item: item.nodeid)
-    random.Random(seed).shuffle(candidates)
-    candidates.sort(key=lambda item: not estimates[item].get("always", False))
-    chosen, spent = set(), 0.0
-    for item in candidates:
-        cost = float(estimates[item].get("seconds", 30))
-        if spent + cost <= SLICE_S or estimates[item].get("always", False):
-            chosen.add(item)
-            spent += cost
-    return chosen
-
-
-def _is_always(item: pytest.Item) -> bool:
-    mark = item.get_closest_marker("more")
-    return mark is not None and bool(mark.kwargs.get("always"))
+def _estimates(items: list[pytest.Item]) -> dict[str, Estimate]:
+    marked = ((item.nodeid, item.get_closest_marker("more")) for item in items)
+    return {name: Estimate(**mark.kwargs) for name, mark in marked if mark}
 
 
 class Eventually(Protocol):

@@ -8,9 +8,18 @@ from functools import cache
 import pytest
 
 from tests.house import ROOT, modules, none
+from tests.kills import test_matrix
 
 DOCUMENTS = [ROOT / name for name in ("SECURITY.md", "RELIABILITY.md") if (ROOT / name).exists()]
 NAME = re.compile(r"`((?:tests/[\w/]+\.py)?(?:::)?(?:test_\w+)?)(?:\[[^`]*\])?`")
+CASE = re.compile(r"`([^`]*::test_\w+)\[([^`]*)\]`")
+CASES = {
+    "tests/kills/test_matrix.py::"
+    "test_a_process_that_is_harmed_leaves_what_others_end_as_declared": {
+        name for name, _, _ in test_matrix.named()
+    }
+}
+"""By test, the ids of its cases, for those whose cases a document may name."""
 TARGET = re.compile(r"`make ([a-z-]+)")
 
 
@@ -45,6 +54,17 @@ def test_every_test_that_a_document_names_is_there(document: object) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_case_that_a_document_names_is_there(document: object) -> None:
+    text = (ROOT / str(document)).read_text("utf-8")
+    none(f"{document}: no such case: {test}[{case}]" for test, case in gone(text))
+
+
+def gone(text: str) -> list[tuple[str, str]]:
+    """The cases that `text` names and that no test has."""
+    return [(test, case) for test, case in CASE.findall(text) if case not in CASES.get(test, ())]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_that_a_document_names_is_there(document: object) -> None:
     made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     text = (ROOT / str(document)).read_text("utf-8")
@@ -64,3 +84,11 @@ def test_a_name_that_is_gone_is_noticed() -> None:
     assert [is_there(name) for name in named(text)] == [False, False, False]
     here = "`tests/test_claims.py`, `tests/test_claims.py::test_a_name_that_is_gone_is_noticed[x]`"
     assert [is_there(name) for name in named(here)] == [True, True]
+
+
+def test_a_case_that_is_gone_is_noticed() -> None:
+    (matrix,) = CASES
+    here = f"`{matrix}[claim_written-stopped]`"
+    assert gone(here) == []
+    assert gone(here.replace("-stopped", "-halted")) == [(matrix, "claim_written-halted")]
+    assert gone("`tests/x.py::test_y[z]`") == [("tests/x.py::test_y", "z")]

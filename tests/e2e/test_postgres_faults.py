@@ -58,7 +58,7 @@ def test_live_workers_survive_a_restart_of_postgres_without_losing_a_row(
         database.close()
 
 
-@pytest.mark.more(seconds=144)
+@pytest.mark.all  # 144 s
 def test_a_dispatcher_behind_a_proxy_that_hangs_goes_on(
     fleet: Fleet, board: Board, dsn: str, eventually: Eventually
 ) -> None:
