@@ -169,6 +169,7 @@ CLAIM: Final = (
         "published_unheard",
         Payment,
         partial(Push, arrives=True),
+        # Killed or stopped, it is the place before: what nobody waits for is unheard anyway.
         {CUT: poll("claim (release claim )?start end")},
     ),
     Point(
@@ -226,6 +227,7 @@ SETTLEMENT: Final = (
         {
             KILL: poll(GONE),
             STOP: poll(LATE, "+settles_lost", expires="poll_charge"),
+            CUT: poll(RETRIED, "+settles_ambiguous"),
             ERROR: poll(RETRIED, "+job_failures"),
         },
     ),

@@ -113,6 +113,7 @@ DELIVERY: Final = (
         at("webhook_deliveries", "stamped", WRITTEN),
         {
             KILL: delivery(GONE),
+            STOP: delivery(LATE, "settle_lost", outlives=True),
             CUT: delivery(RETRIED, "+job_failures"),
             ERROR: delivery(RETRIED, "+job_failures"),
         },
@@ -213,7 +214,12 @@ INBOX: Final = (
         "vendors_event_kept_committing",
         Vendor,
         at("inbox_events", "kept", COMMITTING),
-        {KILL: grant(STRAIGHT, "told None"), CUT: grant(STRAIGHT, "told 503")},
+        {
+            KILL: grant(STRAIGHT, "told None"),
+            STOP: grant(STRAIGHT),
+            CUT: grant(STRAIGHT, "told 503"),
+            ERROR: grant(STRAIGHT, "told 503"),
+        },
     ),
     Point(
         "vendors_event_kept_committed",
@@ -240,6 +246,6 @@ INBOX: Final = (
         "grant_committed",
         Vendor,
         at("inbox_events", "done", COMMITTED),
-        {KILL: grant(STRAIGHT), CUT: grant(STRAIGHT, "+settles_ambiguous")},
+        {KILL: grant(STRAIGHT), STOP: grant(STRAIGHT), CUT: grant(STRAIGHT, "+settles_ambiguous")},
     ),
 )
