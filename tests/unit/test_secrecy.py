@@ -52,9 +52,9 @@ def crashed(folder: Path, begin: str, number: signal.Signals) -> Left:
     _, status = os.waitpid(os.posix_spawn(sys.executable, command, os.environ), 0)
     assert os.WIFSIGNALED(status)
     assert os.WTERMSIG(status) == number
-    limits = map(int, (folder / "limits").read_text().split())
+    limit, given, hard = map(int, (folder / "limits").read_text().split())
     names = {path.name for path in folder.iterdir()} - {"limits"}
-    return Left(*limits, core=os.WCOREDUMP(status), files=names)
+    return Left(limit, given, hard, os.WCOREDUMP(status), names)
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
