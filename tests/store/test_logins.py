@@ -103,3 +103,13 @@ def test_the_doctors_own_login_is_told_by_its_session(
         assert own.info.user == "worker_1"
         assert Setting(SYNC, "off", "user") in checkup.risky_settings(own)
         assert checkup.settings_of_logins(own) == []
+
+
+def test_what_was_set_for_all_logins_is_told_as_global(doctor: Connection, dsn: str) -> None:
+    doctor.execute("ALTER ROLE ALL SET synchronous_commit = off")
+    try:
+        with db.connect(dsn, application="tests") as own:
+            assert Setting(SYNC, "off", "global") in checkup.risky_settings(own)
+            assert checkup.settings_of_logins(own) == []
+    finally:
+        doctor.execute("ALTER ROLE ALL RESET synchronous_commit")

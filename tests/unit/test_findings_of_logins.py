@@ -74,3 +74,8 @@ def test_each_setting_of_each_login_is_a_finding() -> None:
 def test_a_login_whose_sessions_ask_for_their_messages_may_have_any() -> None:
     assert HEALTHY.pooled is False
     assert find(checked(logins=(DEAF,))) == []
+
+
+def test_a_setting_for_all_logins_is_taken_back_from_all() -> None:
+    (finding,) = find(replace(HEALTHY, risky=[Setting("synchronous_commit", "off", "global")]))
+    assert finding.remedy == "ALTER ROLE ALL RESET synchronous_commit;"

@@ -124,6 +124,8 @@ def _of_logins(
 def _set_on(name: str, source: str, server: Server) -> str:
     database, role = identifier(server.database), identifier(server.role)
     match source:
+        case "global":
+            return f"ALTER ROLE ALL RESET {name};"
         case "database":
             return f"ALTER DATABASE {database} RESET {name};"
         case "user":
