@@ -322,3 +322,13 @@ def test_a_committed_transaction_never_raises_for_want_of_a_thread_to_hint_in(ds
         tx.execute("INSERT INTO kept VALUES (1)")
         tx.hints.add("")
     database.close()
+
+
+def test_a_transaction_left_open_is_over_before_its_silence_is(dsn: str) -> None:
+    """A proxy that wakes up would deliver a COMMIT that nobody waits for any more."""
+    name = "idle_in_transaction_session_timeout"
+    with connect(dsn, application="tests") as connection:
+        query = "SELECT extract(epoch FROM current_setting(%s)::interval)::float8"
+        ((idle,),) = connection.execute(query, (name,)).fetchall()
+        assert connection.answer_within is not None
+        assert 0 < idle < connection.answer_within

@@ -7,10 +7,8 @@ import contextlib
 import functools
 import select
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import psycopg
 import pytest
 from psycopg import generators
 from psycopg.waiting import Ready
@@ -29,7 +27,6 @@ from vpay_tasks.store import db, jobs, silence, sql
 from vpay_tasks.transport import Pooled
 
 ASK = sql.Statement("tests", "ask", "SELECT 7")
-LOCK = sql.Statement("tests", "lock", "SELECT pg_advisory_xact_lock(7)")
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +65,9 @@ def test_a_silent_connection_ends_as_a_lost_one(
             ask(connection)
         assert sql.broken(connection)
         assert not db.usable(connection)
-    lines = [getattr(record, "fields", {}).get("action") for record in caplog.records]
-    assert lines.count("connection_silent") == 1
+    lines = [getattr(record, "fields", {}) for record in caplog.records]
+    told = [(one["application"], one["reason"]) for one in lines if "reason" in one]
+    assert told == [("tests", "it is not at work")]
 
 
 def test_a_pools_silent_connection_costs_its_transaction_and_no_other(
@@ -149,40 +147,6 @@ def test_a_dispatcher_behind_a_proxy_that_hangs_claims_again(
     broker.close()
 
 
-def test_a_statement_that_is_at_work_is_not_hung_up_on(dsn: str, eventually: Eventually) -> None:
-    with (
-        db.connect(dsn, application="waits") as connection,
-        psycopg.connect(dsn, autocommit=True) as holder,
-        ThreadPoolExecutor(1) as aside,
-    ):
-        ask = connection.still_at_work
-        assert ask is not None
-        told: list[bool] = []
-
-        def heard(pid: int) -> bool:
-            told.append(ask(pid))
-            return told[-1]
-
-        connection.still_at_work = heard
-        holder.execute("SELECT pg_advisory_lock(7)")
-        done = aside.submit(sql.run, connection, LOCK)
-        eventually(lambda: told[:2] == [True, True])
-        holder.execute("SELECT pg_advisory_unlock(7)")
-        assert len(done.result()) == 1
-
-
-def test_who_waits_for_its_client_or_has_none_is_not_at_work(dsn: str) -> None:
-    with db.connect(dsn, application="tests") as other, db.connect(dsn, application="asks") as ask:
-        assert not silence.at_work(ask, other.info.backend_pid), "idle"
-        other.execute("CREATE TABLE public.taken (n int)")
-        with other.cursor().copy("COPY public.taken FROM STDIN"):
-            assert not silence.at_work(ask, other.info.backend_pid), "waits for its rows"
-        query = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
-        ((checkpointer,),) = ask.execute(query).fetchall()
-        assert not silence.at_work(ask, checkpointer)
-        assert silence.at_work(ask, ask.info.backend_pid)
-
-
 def test_an_answer_that_is_there_when_its_time_is_over_is_read(dsn: str) -> None:
     """As for a process that was stopped, and goes on behind its deadline."""
     with db.connect(dsn, application="tests") as connection:
@@ -207,8 +171,7 @@ def test_who_listens_waits_as_long_as_it_likes(dsn: str) -> None:
         by_itself(connection)
 
 
-def test_there_is_a_limit_where_the_server_has_one(dsn: str) -> None:
-    with db.connect(dsn, application="tests", statement_timeout=90) as connection:
-        assert connection.answer_within == 90 + silence.MARGIN_S
-    with db.connect(dsn, application="tests", statement_timeout=0) as connection:
-        assert connection.answer_within is None
+def test_a_limit_is_what_the_server_has_and_there_is_always_one(dsn: str) -> None:
+    for way, asked, held in ((str, 90, 90), (str, 0, 0), (Pooled, 90, db.STATEMENT_TIMEOUT_S)):
+        with db.connect(way(dsn), application="tests", statement_timeout=asked) as connection:
+            assert connection.answer_within == held + silence.MARGIN_S

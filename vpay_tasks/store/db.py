@@ -76,9 +76,8 @@ STATEMENT_TIMEOUT_S: Final = 60.0
 """What the README gives the role of a pooler, too. Lower, and a sweep's page on a slow disk is
 cut off; higher, and a statement without its index holds its locks for longer."""
 QUESTION_S: Final = 5.0
-"""For asking a server whether it is still at work. Lower, and a busy one gives no answer, and a
-commit that waits for its standby is left in doubt; higher, and whoever waits behind a hung proxy
-waits for that, too."""
+"""For asking a server whether it is still at work. Lower, and a busy one gives no answer; higher,
+and whoever waits behind a hung proxy waits for that, too."""
 CHECKOUT_TIMEOUT_S: Final = 10.0
 """Longer waits hide an exhausted pool; shorter ones fail in a burst that would pass."""
 
@@ -105,24 +104,22 @@ def connect(
     plans: str = "",
 ) -> Connection:
     """One dedicated autocommit connection; timeouts in seconds. `plans`: CLAIM_PLANS,
-    RUN_PLANS or WALK_PLANS, for one that runs those and little else. Without a
-    `statement_timeout` (0) an answer is waited for as long as it takes. Raises Storage, and
+    RUN_PLANS or WALK_PLANS, for one that runs those and little else. Raises Storage, and
     Configuration for a way that livemode doesn't go."""
     arguments = _arguments(url, application, lock_timeout, statement_timeout)
     if "options" in arguments:
         arguments["options"] += plans
-    connection = _connect(url, arguments)
-    if statement_timeout:
-        _bound(url, statement_timeout, connection)
+    try:
+        connection = _connect(url, arguments)
+    except psycopg.Error as error:
+        raise Storage(way.obstacle(error)) from None
+    _bound(url, statement_timeout, connection)
     return connection
 
 
 def _connect(url: str, arguments: dict[str, Any]) -> Connection:
     way.look_ahead(url)
-    try:
-        connection = Connection.connect(url, **arguments)
-    except psycopg.Error as error:
-        raise Storage(way.obstacle(error)) from None
+    connection = Connection.connect(url, **arguments)
     way.look_back(url, connection)
     return connection
 
@@ -131,24 +128,30 @@ def _bound(url: str, statement_timeout: float, connection: Connection) -> None:
     """Have `connection` hang up on a server that says nothing for longer than it may."""
     # A pooler's sessions have their role's limit, whatever we asked for.
     limit = STATEMENT_TIMEOUT_S if isinstance(url, Pooled) else statement_timeout
-    connection.answer_within = limit + silence.MARGIN_S
+    within = limit + silence.MARGIN_S
+    connection.answer_within = within
     place = {name: getattr(connection.info, name) for name in ("host", "hostaddr", "port")}
-    connection.still_at_work = functools.partial(_still_at_work, url, place)
+    connection.asked = functools.partial(_asked, url, place, within)
 
 
-def _still_at_work(url: str, place: dict[str, Any], pid: int) -> bool:
-    """Whether the backend `pid` of the server at `place` is at work, or may be; False also
-    where nobody answers. Another connection is asked, that lives no longer than this."""
-    arguments = _arguments(url, "vpay ask", QUESTION_S, QUESTION_S)
+def _asked(url: str, place: dict[str, Any], within: float, pid: int) -> silence.Told:
+    """What the server at `place` says of its backend `pid`, which may take `within` seconds for
+    an answer. Another connection is asked, that lives no longer than this."""
+    # The same server, of several that the URL may name: elsewhere the number is another's.
+    arguments = {**_arguments(url, "vpay ask", QUESTION_S, QUESTION_S), **place}
+    if "options" in arguments:
+        # A login that becomes another role sees its own sessions as itself only.
+        arguments["options"] += " -c role=none"
     try:
-        # The same server, of several that the URL may name: elsewhere the number is another's.
-        with closing(_connect(url, {**arguments, **place})) as connection:
+        with closing(_connect(url, arguments)) as connection:
             connection.answer_within = QUESTION_S
             if isinstance(url, Pooled):
-                return silence.commits_wait(connection)
+                return silence.old_work(connection, within)
             return silence.at_work(connection, pid)
-    except VpayError:
-        return False
+    except psycopg.errors.ConnectionTimeout:
+        return silence.Told.NOBODY
+    except (psycopg.Error, VpayError):
+        return silence.Told.UNKNOWN
 
 
 class HintSink(Protocol):
