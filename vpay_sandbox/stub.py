@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -133,16 +133,24 @@ class StubProcess:
     """A stub as a process: `python -m MODULE ARGS…`, ready when the constructor returns.
 
     `.url`, `.pid`, `.control`, `.process`; `stop()` is SIGTERM, `kill()` is kill -9.
-    It dies with us.
+    It dies with us. `env`: its whole environment, if not ours.
     """
 
-    def __init__(self, module: str, args: Sequence[str | Path], *, log: Path) -> None:
+    def __init__(
+        self,
+        module: str,
+        args: Sequence[str | Path],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         # It runs from the folder that holds the package, which need not be installed.
         words = [str(arg.resolve()) if isinstance(arg, Path) else arg for arg in args]
         self.process: subprocess.Popen[bytes] = spawn(
             [sys.executable, "-m", module, *words],
             log=log,
             read_stdout=True,
+            env=env,
             cwd=Path(__file__).resolve().parents[1],
         )
         out = self.process.stdout

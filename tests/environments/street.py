@@ -4,8 +4,9 @@ ground away, and afterwards the checker asks the promises of what is left."""
 from __future__ import annotations
 
 import itertools
+import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.e2e.fleet import Fleet
 from tests.invariants import NAMES, check
 from vpay_sandbox.journal import read
 from vpay_sandbox.merchant import Endpoint
+from vpay_sandbox.stub import StubProcess
 from vpay_sandbox.stub_rail import StubRail
 from vpay_sandbox.stub_receiver import StubReceiver
 from vpay_tasks import config, payments, wiring
@@ -61,11 +63,11 @@ class Street:
 
     def __init__(self, folder: Path, url: str, broker: str) -> None:
         self.rail = StubRail(journal=folder / "rail.jsonl")
-        self.receiver = StubReceiver(
+        receiver = StubReceiver(
             [Endpoint("shop", "main", secrets=(SECRET,))], journal=folder / "receiver.jsonl"
         )
+        self.receiver: StubReceiver | StubProcess = receiver.start()
         self.rail.start()
-        self.receiver.start()
         self.folder = folder
         self.fleet = Fleet(folder, url, broker)
         self.fleet.config |= self._settings()
@@ -87,13 +89,25 @@ class Street:
         self.db.close()
         self._wire()
 
-    def tell_nobody(self) -> None:
-        """No endpoint, for processes of another day: the receiver takes no signature of theirs."""
-        self.fleet.config["merchants"] = []
+    def move_to(self, day: Mapping[str, str]) -> None:
+        """All processes from now on, and who is told, have this environment: it takes no other
+        day's signature."""
+        self.fleet.extra |= day
+        self.receiver.stop()
+        self.receiver = StubProcess(
+            "vpay_sandbox.stub_receiver",
+            ["--journal", self.folder / "receiver.jsonl", "--endpoint", f"shop/main={SECRET}"],
+            log=self.folder / "receiver.log",
+            env={**os.environ, **day},
+        )
+        (shop,) = self.fleet.config["merchants"]
+        shop["endpoints"][0]["url"] = self._told_at()
+
+    def _told_at(self) -> str:
+        return f"{self.receiver.url}/hooks/shop/main"
 
     def _settings(self) -> dict[str, Any]:
         keys = self.rail.credentials
-        url = self.receiver.endpoint_url("shop", "main")
         return {
             "worker": {"modules": [], "run_lease": 3.0, "grace": 5.0},
             "dispatch": {"claim_lease": 2.5},
@@ -107,7 +121,10 @@ class Street:
             },
             "keys": {"payer_ref": [KEY]},
             "merchants": [
-                {"id": "shop", "endpoints": [{"id": "main", "url": url, "secrets": [SECRET]}]}
+                {
+                    "id": "shop",
+                    "endpoints": [{"id": "main", "url": self._told_at(), "secrets": [SECRET]}],
+                }
             ],
             "ladders": {
                 "error": [0.5, 1, 1.5, 2],
@@ -191,14 +208,13 @@ class Street:
 
     def check(self, url: str, **more: Any) -> dict[str, list[str]]:
         """What breaks the promises; only those that are broken."""
-        told = bool(self.fleet.config["merchants"])
         with psycopg.connect(url, autocommit=True) as connection:
             found = check(
                 connection,
                 rail=self.lines("rail"),
                 receivers=self.lines("receiver"),
                 producer=list(self.wrote),
-                endpoints=[("shop", "main")] if told else [],
+                endpoints=[("shop", "main")],
                 **{"at_rest": True, **more},
             )
         return {name: found[name] for name in NAMES if found[name]}

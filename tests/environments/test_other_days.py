@@ -42,8 +42,7 @@ def test_payments_across_a_turn_are_as_on_every_day(
         installed(url)
         street = Street(tmp_path, server.url(), broker_url)
         street.set("database", pulse="lease")
-        street.tell_nobody()
-        street.fleet.extra |= {**shifted(hours), "PYTHONPATH": str(SLEEPING), "TZ": zone}
+        street.move_to({**shifted(hours), "PYTHONPATH": str(SLEEPING), "TZ": zone})
         try:
             street.open(eventually)
             # Unhurried: what piles up until the turn has to be worked off behind it.
@@ -55,6 +54,7 @@ def test_payments_across_a_turn_are_as_on_every_day(
                 eventually(lambda: charges() >= known + 12, within=60)
             street.drain(url, eventually, within=120)
             assert street.check(url) == {}
+            assert any(line["kind"] == "delivery" for line in street.lines("receiver"))
             # The local clock told another hour or day behind it, and no charge is older for it.
             assert len({row[0] for row in asked(url, LOCAL)}) > 1
         finally:
