@@ -3,6 +3,8 @@ can't fail proves nothing."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.house import ROOT
 from tests.invariants import NAMES, Bounds, check
 from tests.invariants.breaks import AGAIN, BREAKS, CLAIMED, JOB, UNGUARDED, VENDORS_EVENT
 from tests.invariants.check import QUESTIONS, statements
@@ -224,3 +227,12 @@ def test_a_fee_that_was_kept_of_a_charge_is_part_of_what_it_brought_in(whole: Wh
 def test_the_checker_knows_every_kind_that_may_never_be_parked() -> None:
     (asked,) = (one for one in statements() if one.name == "i8_protected_kinds_are_never_parked")
     assert all(f"'{name}'" in asked.text for name, kind in BUILT_IN.items() if kind.protected)
+
+
+def test_the_checker_imports_nothing_of_what_it_judges() -> None:
+    """Or a mistake of the one would be the other's, too."""
+    asked = "import sys, tests.invariants; print([m for m in sys.modules if m[:5] == 'vpay_'])"
+    done = subprocess.run(
+        [sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
