@@ -3,6 +3,7 @@
 Each pytest process (so each xdist worker) has a Postgres and a Valkey of its own, made on
 first use: a test that restarts or floods a server hurts no neighbour. VPAY_TEST_POSTGRES
 and VPAY_TEST_BROKER name running servers instead; the broker's database is then flushed.
+VPAY_TEST_TEMPLATE names a migrated database of the first, for who runs pytest many times.
 VPAY_TEST_PG chooses the major version of the embedded Postgres.
 """
 
@@ -138,6 +139,9 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def template(postgres_url: str) -> Iterator[str]:
     """The name of a migrated database that tests are cloned from."""
+    if made := os.environ.get("VPAY_TEST_TEMPLATE"):
+        yield made
+        return
     janitor = _janitor(postgres_url, f"vpay_template_{uuid.uuid4().hex[:12]}")
     with janitor:
         with connect(_at(postgres_url, janitor.dbname), application="tests") as connection:

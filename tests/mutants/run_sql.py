@@ -33,7 +33,8 @@ from tests.mutants.run import HERE, LEFT_OUT, ROOT
 from tests.mutants.sql import Mutant, mutants
 from vpay_sandbox.postgres import Postgres
 from vpay_sandbox.valkey import Valkey
-from vpay_tasks.store import sql
+from vpay_tasks.store import migrate, sql
+from vpay_tasks.store.db import connect
 
 STORE = Path("vpay_tasks/store")
 KNOWN = HERE / "known.tsv"
@@ -93,8 +94,19 @@ def servers() -> Iterator[None]:
         Valkey(Path(folder) / "valkey") as valkey,
     ):
         os.environ["VPAY_TEST_POSTGRES"] = postgres.url()
+        os.environ["VPAY_TEST_TEMPLATE"] = _template(postgres)
         os.environ["VPAY_TEST_BROKER"] = valkey.url()
         yield
+
+
+def _template(postgres: Postgres) -> str:
+    """What every fork clones its databases from, migrated once."""
+    name = "vpay_template"
+    with connect(postgres.url(), application="mutants") as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    with connect(postgres.url(name), application="mutants") as connection:
+        migrate.apply(connection)
+    return name
 
 
 def run(mutant: Mutant, tests: list[str]) -> str:
@@ -186,13 +198,17 @@ def _enough(tests: dict[str, dict[str, float]], mutant: Mutant, seconds: float) 
     spent = 0.0
     chosen: list[str] = []
     mine = tests.get(f"{mutant.file}:{mutant.statement}", {})
-    # What compares whole tables first: it notices most.
-    for test, took in sorted(mine.items(), key=lambda pair: (FIRST not in pair[0], pair[1])):
+    # What compares whole tables first, then what is about the statement: those notice most.
+    for _, took, test in sorted((_far(test), took, test) for test, took in mine.items()):
         spent += took
         if chosen and spent > seconds:
             break
         chosen.append(test)
     return chosen
+
+
+def _far(test: str) -> int:
+    return 0 if FIRST in test else 1 if test.startswith(f"{TESTS[0]}/") else 2
 
 
 def known() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.mutants.run_sql import STORE, known
+from tests.mutants.run_sql import STORE, UNTRIED, known, run
 from tests.mutants.sql import mutants
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +56,11 @@ def test_each_condition_lock_order_and_assignment_is_taken_out_once(tmp_path: Pa
     ]
     assert found[-1].of(SAMPLE) == SAMPLE.replace("id = %(id)s::text", "true")
     assert "WHERE true\n        AND (paused" in found[1].of(SAMPLE)
+
+
+def test_a_mutant_that_no_test_would_meet_is_told_and_not_met_by_all() -> None:
+    mutant, *_ = mutants(ROOT / STORE / "jobs.sql")
+    assert run(mutant, []) == UNTRIED
 
 
 def test_what_is_known_to_do_no_harm_is_still_there() -> None:

@@ -14,8 +14,9 @@ from tests.conftest import Eventually
 from tests.factories import change, row
 from tests.store.job_rows import CLAIMED, RUN_OVER, RUNNING, TOKEN, a_row, everything
 from tests.store.tables import changes
+from tests.webhooks.world import append
 from vpay_tasks.core.settling import Ending, Verb
-from vpay_tasks.store import jobs, lanes, leases, settles, workers
+from vpay_tasks.store import events, jobs, lanes, leases, settles, workers
 from vpay_tasks.store.db import Connection, Database, connect
 from vpay_tasks.store.settles import Settle
 
@@ -158,3 +159,50 @@ def test_a_sweep_passes_over_what_somebody_holds_and_takes_the_rest(
         own.execute("UPDATE vpay.workers SET slowest_pulse = '-1 h'")
         sweep(own)
     assert set(changes(before, everything(database))) == {free}
+
+
+def events_in_reverse(database: Database) -> tuple[str, str]:
+    """The ids of two: the one that was written first is the last by its id, and by its place."""
+    with database.transaction() as tx:
+        ids = [append(tx, event_id=id_, customer_id="cus_1") for id_ in ("evt_b", "evt_a")]
+        tx.execute("UPDATE vpay.events SET fanout_attempts = 1 WHERE id = 'evt_b'")
+    return ids[0], ids[1]
+
+
+def test_events_are_listed_in_the_order_in_which_they_were_written(database: Database) -> None:
+    first, second = events_in_reverse(database)
+    with database.connection() as connection:
+        assert events.flip(connection, [second, first], []).events == 2
+        listed = connection.execute("SELECT id FROM vpay.events ORDER BY list_seq").fetchall()
+    assert listed == [(first,), (second,)]
+
+
+def test_an_event_that_somebody_holds_is_fanned_out_another_time(
+    database: Database, dsn: str
+) -> None:
+    held, free = events_in_reverse(database)
+    with database.transaction() as tx, connect(dsn, application="drain") as own:
+        tx.execute("SELECT FROM vpay.events WHERE id = %s FOR UPDATE", (held,))
+        own.execute("SET lock_timeout = '2 s'")  # or it would wait for ever
+        assert [event.id for event in events.page(own)] == [free]
+        assert not events.count_failure(own, held)
+        assert events.flip(own, [held, free], []).events == 1
+
+
+def test_an_erasure_locks_a_customers_events_in_the_order_of_the_drain(
+    database: Database, behind: Behind
+) -> None:
+    first, second = events_in_reverse(database)
+    hold = b"SELECT FROM vpay.events WHERE id = %s FOR UPDATE"
+
+    def erase(own: Connection) -> dict[int, bytes]:
+        for way in ("indexscan", "bitmapscan"):  # an index would give them in its own order
+            own.execute(f"SET enable_{way} = off".encode())
+        return events.page_of_customer(own, "cus_1", page=500)
+
+    found = behind(
+        lambda tx: tx.execute(hold, (first,)),
+        erase,
+        lambda tx: tx.execute(hold + b" NOWAIT", (second,)),
+    )
+    assert len(found) == 2
