@@ -30,3 +30,9 @@ def changes(before: Rows, after: Rows) -> Rows:
             else {column: value for column, value in now.items() if value != was.get(column)}
         )
     return {key: new for key, new in told.items() if new}
+
+
+def without_indexes(connection: Connection) -> None:
+    """An index gives rows in its own order, also to a statement that asks for none."""
+    for way in ("indexscan", "bitmapscan"):
+        connection.execute(f"SET enable_{way} = off".encode())

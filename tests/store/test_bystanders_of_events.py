@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.store.test_bystanders_of_money import attempt, two_deliveries
 from tests.webhooks.world import append
 from vpay_tasks.core import kinds
 from vpay_tasks.store import deliveries, events, listing
@@ -108,3 +109,33 @@ def test_a_person_finds_the_events_that_a_filter_names(
             "evt_mine",
             "evt_last",
         }
+
+
+def test_receivers_words_are_forgotten_of_the_events_that_are_named_and_once(
+    database: Database,
+) -> None:
+    two_deliveries(database)
+    versions = (
+        "SELECT id, xmin::text, last_excerpt FROM vpay.webhook_deliveries UNION ALL"
+        " SELECT delivery_id, xmin::text, excerpt FROM vpay.delivery_attempts ORDER BY 1, 3"
+    )
+    with database.connection() as connection:
+        for id_ in ("del_1", "del_2"):
+            deliveries.record(connection, id_, attempt(500), state="pending", delay=9.0)
+        connection.execute(
+            "UPDATE vpay.webhook_deliveries SET attempted_at = now() - interval '100 days'"
+        )
+        ((seq,),) = connection.execute(
+            "SELECT seq FROM vpay.events JOIN vpay.webhook_deliveries ON event_id = events.id"
+            " WHERE webhook_deliveries.id = 'del_1'"
+        ).fetchall()
+        deliveries.sweep_words(connection, [seq], keep=90 * 86_400)
+        swept = connection.execute(versions).fetchall()
+        deliveries.sweep_words(connection, [seq], keep=90 * 86_400)
+        assert connection.execute(versions).fetchall() == swept
+    assert [(id_, text) for id_, _, text in swept] == [
+        ("del_1", ""),
+        ("del_1", None),
+        ("del_2", "no"),
+        ("del_2", "no"),
+    ]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.factories import a_job, a_worker, claimed, claimed_ids
 from tests.store.job_rows import RUNNING, TOKEN, a_row
+from tests.store.tables import without_indexes
 from vpay_tasks.store import jobs
 from vpay_tasks.store.db import Connection, Database, connect
 
@@ -96,12 +97,6 @@ def many_lanes(connection: Connection, number: int, assignments: str = "due = tr
         (number,),
     )
     connection.execute(f"UPDATE vpay.jobs SET {assignments} WHERE lane LIKE 'lane %'".encode())
-
-
-def without_indexes(connection: Connection) -> None:
-    """An index gives rows in its own order, also to a statement that asks for none."""
-    for way in ("indexscan", "bitmapscan"):
-        connection.execute(f"SET enable_{way} = off".encode())
 
 
 def test_the_oldest_goes_first_whatever_way_rows_are_found(database: Database) -> None:

@@ -13,10 +13,11 @@ import pytest
 from tests.conftest import Eventually
 from tests.factories import change, row
 from tests.store.job_rows import CLAIMED, RUN_OVER, RUNNING, TOKEN, a_row, everything
-from tests.store.tables import changes
+from tests.store.tables import changes, without_indexes
+from tests.store.test_bystanders_of_money import attempt, two_deliveries
 from tests.webhooks.world import append
 from vpay_tasks.core.settling import Ending, Verb
-from vpay_tasks.store import events, jobs, lanes, leases, settles, workers
+from vpay_tasks.store import deliveries, events, jobs, lanes, leases, settles, workers
 from vpay_tasks.store.db import Connection, Database, connect
 from vpay_tasks.store.settles import Settle
 
@@ -172,6 +173,8 @@ def events_in_reverse(database: Database) -> tuple[str, str]:
 def test_events_are_listed_in_the_order_in_which_they_were_written(database: Database) -> None:
     first, second = events_in_reverse(database)
     with database.connection() as connection:
+        without_indexes(connection)
+        assert [event.id for event in events.page(connection)] == [first, second]
         assert events.flip(connection, [second, first], []).events == 2
         listed = connection.execute("SELECT id FROM vpay.events ORDER BY list_seq").fetchall()
     assert listed == [(first,), (second,)]
@@ -196,8 +199,7 @@ def test_an_erasure_locks_a_customers_events_in_the_order_of_the_drain(
     hold = b"SELECT FROM vpay.events WHERE id = %s FOR UPDATE"
 
     def erase(own: Connection) -> dict[int, bytes]:
-        for way in ("indexscan", "bitmapscan"):  # an index would give them in its own order
-            own.execute(f"SET enable_{way} = off".encode())
+        without_indexes(own)
         return events.page_of_customer(own, "cus_1", page=500)
 
     found = behind(
@@ -206,3 +208,29 @@ def test_an_erasure_locks_a_customers_events_in_the_order_of_the_drain(
         lambda tx: tx.execute(hold + b" NOWAIT", (second,)),
     )
     assert len(found) == 2
+
+
+def test_an_old_event_that_somebody_holds_is_swept_another_time(
+    database: Database, dsn: str
+) -> None:
+    held, free = events_in_reverse(database)
+    with database.connection() as connection:
+        assert events.flip(connection, [held, free], []).events == 2
+        seqs = [seq for (seq,) in connection.execute("SELECT seq FROM vpay.events").fetchall()]
+    with database.transaction() as tx, connect(dsn, application="sweeper") as own:
+        tx.execute("SELECT FROM vpay.events WHERE id = %s FOR UPDATE", (held,))
+        own.execute("SET lock_timeout = '2 s'")  # or it would wait for ever
+        assert events.sweep_old(own, seqs) == 1
+        assert own.execute("SELECT id FROM vpay.events").fetchall() == [(held,)]
+
+
+def test_an_answer_locks_its_endpoints_lane_before_its_delivery(
+    database: Database, behind: Behind
+) -> None:
+    two_deliveries(database)
+    recorded = behind(
+        lambda tx: tx.execute("SELECT FROM vpay.lanes WHERE lane = 'acme/main' FOR UPDATE"),
+        lambda own: deliveries.record(own, "del_1", attempt(500), state="pending", delay=9.0),
+        lambda tx: tx.execute("SELECT FROM vpay.webhook_deliveries FOR UPDATE NOWAIT"),
+    )
+    assert recorded.closed
