@@ -195,6 +195,14 @@ def test_a_start_takes_the_rows_that_it_names_and_by_the_token_it_names(
                             "unknown_since": None}}  # fmt: skip
 
 
+def test_a_kind_stays_unknown_to_whoever_starts_it_without_knowing_it(database: Database) -> None:
+    strange = a_row(database, f"{CLAIMED}, unknown_since = now()", kind="strange")
+    run: dict[str, Any] = {"run": uuid.uuid4(), "worker": "w", "run_lease": 600}
+    with database.connection() as connection:
+        jobs.start(connection, [(strange, TOKEN)], known=["a_kind"], **run)
+    assert everything(database)[strange]["unknown_since"] is not None
+
+
 def test_what_is_given_back_are_the_rows_that_are_named(database: Database) -> None:
     bystanders(database)
     claimed, _, _ = a_batch(database, f"{RUNNING}, poked = '3 s', crashes = 1")

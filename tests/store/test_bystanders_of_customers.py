@@ -225,3 +225,23 @@ def test_sessions_that_are_due_are_met_once_and_in_order(database: Database) -> 
         ).fetchall()
     assert [(place.id,) for place in met[1:]] == rows
     assert len(rows) == 3
+
+
+def test_a_secret_is_its_own_sessions_alone(database: Database) -> None:
+    with database.transaction() as tx:
+        made = [
+            sessions.insert(
+                tx,
+                id=f"cs_{secret}",
+                merchant_id=MERCHANT,
+                payment_intent_id=create_intent(tx, MERCHANT, 1000, "EUR").id,
+                url="https://shop.example/pay",
+                client_secret=secret.encode() * 32,
+                livemode=False,
+                expires_in=60,
+            )
+            for secret in ("a", "b")
+        ]
+        assert None not in made
+        assert sessions.by_secret(tx, "cs_b", b"b" * 32)
+        assert not sessions.by_secret(tx, "cs_b", b"a" * 32)

@@ -127,15 +127,15 @@ def test_receivers_words_are_forgotten_of_the_events_that_are_named_and_once(
         )
         ((seq,),) = connection.execute(
             "SELECT seq FROM vpay.events JOIN vpay.webhook_deliveries ON event_id = events.id"
-            " WHERE webhook_deliveries.id = 'del_1'"
+            " WHERE webhook_deliveries.id = 'del_2'"
         ).fetchall()
         deliveries.sweep_words(connection, [seq], keep=90 * 86_400)
         swept = connection.execute(versions).fetchall()
         deliveries.sweep_words(connection, [seq], keep=90 * 86_400)
         assert connection.execute(versions).fetchall() == swept
     assert [(id_, text) for id_, _, text in swept] == [
-        ("del_1", ""),
-        ("del_1", None),
-        ("del_2", "no"),
-        ("del_2", "no"),
+        ("del_1", "no"),
+        ("del_1", "no"),
+        ("del_2", ""),
+        ("del_2", None),
     ]
