@@ -18,6 +18,7 @@ from tests.kills.terms import (
     LATE,
     ONCE,
     OVERRULED,
+    REAPED,
     RETRIED,
     STOP,
     STRAIGHT,
@@ -272,7 +273,7 @@ REAP: Final = (
         "reap_committed",
         Payment,
         at("poll_charge", "worker_gone", COMMITTED),
-        {KILL: poll(GONE), STOP: poll(GONE), CUT: poll(GONE, "a timer could not run")},
+        {KILL: poll(REAPED), STOP: poll(REAPED), CUT: poll(GONE, "a timer could not run")},
         behind=ASK,
     ),
 )

@@ -11,6 +11,8 @@ KILL, STOP, CUT, ERROR = Fault.KILL, Fault.STOP, Fault.CUT, Fault.ERROR
 WRITTEN, COMMITTING, COMMITTED = Moment.WRITTEN, Moment.COMMITTING, Moment.COMMITTED
 
 GONE: Final = "claim start worker_gone claim start end"
+REAPED: Final = "claim start worker_gone claim( claim_expired claim)* start end"
+"""Where the row is free at once: whoever reaped it may have claimed it, too, before it died."""
 LATE: Final = "claim start run_expired claim( claim_expired claim)* start end"
 UNSTARTED: Final = "claim( claim_expired claim)+ start end"
 """A stopped process still takes what its last question to the broker asked for."""
@@ -21,6 +23,11 @@ STRAIGHT: Final = "claim start end"
 ONCE: Final = "claim( claim_expired claim)* start( again claim start)* end"
 """What becomes of a job. ONCE leaves room for polls that found nothing yet, and for messages
 that somebody had who died."""
+BESIDE: Final = (
+    "claim( claim_expired claim)*"
+    " start( (again|worker_gone|run_expired) claim( claim_expired claim)* start)* end"
+)
+"""The same for what the harmed process may have run beside."""
 
 
 def at(kind: str, word: str, moment: Moment) -> partial[InPostgres]:
