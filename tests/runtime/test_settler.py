@@ -111,6 +111,24 @@ def test_a_settle_whose_answer_is_lost_is_looked_up_and_not_repeated(
     assert telemetry.counts().get("settles_lost", 0) == lost
 
 
+def test_a_finish_whose_answer_is_lost_is_not_said_to_be_lost(
+    dsn: str, database: Database, runs: list[Run]
+) -> None:
+    """Its row is gone, so nobody can tell whose finish that was."""
+    names = ("settles_ambiguous", "ambiguous_unknown", "settles_lost")
+    before = [telemetry.counts().get(name, 0) for name in names]
+    with proxy.before(dsn) as (line, through):
+        settler = Settler(through, Registry(), application="test")
+        settler.start()
+        wait([submit(settler, runs[0], Ending(Verb.FINISH))])
+        line.cut_on_answer()
+        wait([submit(settler, runs[1], Ending(Verb.FINISH))])
+        settler.close()
+    assert row(database, runs[1].id) is None
+    after = [telemetry.counts().get(name, 0) for name in names]
+    assert [new - old for new, old in zip(after, before, strict=True)] == [1, 1, 0]
+
+
 def test_a_settle_that_never_reached_postgres_is_sent_again(
     dsn: str, database: Database, runs: list[Run], eventually: Eventually
 ) -> None:
