@@ -87,7 +87,7 @@ def settings_of(facts: Facts, server: Server) -> Iterator[Finding]:
             f"{setting.name}_{setting.value}",
             severity,
             f"{setting.name} is {setting.value}, set by {setting.source}: {why}.",
-            _set_on(setting.name, setting.source, server),
+            _set_on(setting.name, setting.source, server.role, server.database),
         )
     if facts.work is not None:
         yield from _of_logins(facts.work.checkup.logins, server, pooled=facts.pooled)
@@ -98,10 +98,8 @@ def _of_logins(
 ) -> Iterator[Finding]:
     """What the processes' own logins bring along; the settings above are the doctor's."""
     for one in settings:
-        role, place = identifier(one.role), ""
-        if one.here:
-            place = f" IN DATABASE {identifier(server.database)}"
-        remedy = f"ALTER ROLE {role}{place} RESET {one.name};"
+        source = "database user" if one.here else "user"
+        remedy = _set_on(one.name, source, one.role, server.database)
         if one.name == "synchronous_commit":
             yield Finding(
                 f"{one.name}_{one.value}",
@@ -121,8 +119,8 @@ def _of_logins(
             )
 
 
-def _set_on(name: str, source: str, server: Server) -> str:
-    database, role = identifier(server.database), identifier(server.role)
+def _set_on(name: str, source: str, role: str, database: str) -> str:
+    role, database = identifier(role), identifier(database)
     match source:
         case "global":
             return f"ALTER ROLE ALL RESET {name};"
