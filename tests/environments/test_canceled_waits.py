@@ -14,13 +14,13 @@ from tests.inbox.bench import InboxBench
 from tests.inbox.signing import by_stripe, stripe_event
 from tests.payment_kit import APPROVED, make_intent, momo, opened
 from tests.payments.resubmit_kit import SUBMITS
-from tests.silences import heard
+from tests.silences import heard, impatient
 from vpay_sandbox.stub_rail import StubRail
 from vpay_tasks.core.charge import State
 from vpay_tasks.core.task import Kind
 from vpay_tasks.errors import AmbiguousCommit
 from vpay_tasks.payments import Exists, confirm
-from vpay_tasks.store import checkup, claims, db, jobs, silence, sql, vitals
+from vpay_tasks.store import checkup, claims, db, jobs, sql, vitals
 from vpay_tasks.store.checkup import LoginSetting, Setting
 from vpay_tasks.store.silence import Told
 from vpay_tasks.transport import Pooled
@@ -111,10 +111,9 @@ def test_a_commit_that_waits_for_its_standby_past_every_limit_is_not_hung_up_on(
     monkeypatch: pytest.MonkeyPatch,
     way: type[str],
 ) -> None:
-    monkeypatch.setattr(silence, "MARGIN_S", 0.1)
+    impatient(monkeypatch)
     with db.connect(way(lone), application="writer") as connection:
         told = heard(connection)
-        connection.answer_within = 0.1
         with deserted(lone, eventually):
             done = aside.submit(in_a_unit_of_work, connection)
             eventually(lambda: told[:2] == [Told.AT_WORK] * 2)

@@ -18,6 +18,7 @@ from tests.conftest import Eventually
 from tests.e2e import proxy
 from tests.factories import a_job, a_worker, row
 from tests.runtime.bench import Bench
+from tests.silences import impatient
 from vpay_tasks.config import Settings
 from vpay_tasks.core.task import Kind, Registry
 from vpay_tasks.errors import AmbiguousCommit, Storage
@@ -30,9 +31,8 @@ ASK = sql.Statement("tests", "ask", "SELECT 7")
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections of the usual limit wait a tenth of a second; the server keeps its limit."""
-    monkeypatch.setattr(silence, "MARGIN_S", 0.1 - db.STATEMENT_TIMEOUT_S)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    impatient(monkeypatch)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from psycopg.waiting import Ready
 
 from tests.conftest import Eventually
 from tests.e2e import proxy
-from tests.silences import heard
+from tests.silences import heard, impatient
 from vpay_tasks.errors import AmbiguousCommit
 from vpay_tasks.store import db, silence, sql
 from vpay_tasks.store.silence import Told
@@ -25,9 +25,8 @@ LOCK = sql.Statement("tests", "lock", "SELECT pg_advisory_xact_lock(7)")
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections wait a tenth of a second; the server keeps its limit."""
-    monkeypatch.setattr(silence, "MARGIN_S", 0.1 - db.STATEMENT_TIMEOUT_S)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    impatient(monkeypatch)
 
 
 @contextlib.contextmanager
@@ -102,6 +101,19 @@ def test_who_can_not_be_asked_is_waited_for_and_not_for_ever(
             with pytest.raises(AmbiguousCommit, match="no answer"):
                 done.result()
         assert told == [Told.UNKNOWN] * 3
+
+
+def test_an_answer_begins_the_count_of_questions_anew(dsn: str, login: str) -> None:
+    with (
+        contextlib.closing(db.connect(limited(dsn, login), application="tests")) as connection,
+        psycopg.connect(dsn, autocommit=True) as holder,
+    ):
+        holder.execute("SELECT pg_advisory_lock(7)")
+        connection.pgconn.send_query(b"SELECT pg_advisory_xact_lock(7)")
+        connection.pgconn.flush()
+        assert [connection._look(0), connection._look(1)] == [1, 2]
+        holder.execute(f"ALTER ROLE {urlsplit(login).username} CONNECTION LIMIT -1".encode())
+        assert connection._look(2) == 0
 
 
 def test_of_several_servers_the_one_that_fell_silent_is_asked(
